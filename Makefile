@@ -1,0 +1,55 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# One thread per process: small networks are faster so, and two cores are not fought over.
+export OMP_NUM_THREADS ?= 1
+# Passed on by hand, e.g. make test ARGS="-k fedmlp".
+ARGS ?=
+
+.PHONY: help setup demo test test-slow test-shared lint types format bench docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## create .venv and install fedquilt with its developer tools
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedquilt needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]" -c constraints.txt
+	@touch $@
+
+demo: $(READY) ## show on handwritten digits what un-annotated labels do, and what repairs it
+	$(BIN)/fedquilt demo $(ARGS)
+
+test: $(READY) lint types ## lint, check types, run the default tests
+	$(BIN)/pytest $(ARGS)
+
+test-slow: $(READY) ## the tests that take minutes
+	$(BIN)/pytest -m slow $(ARGS)
+
+test-shared: $(READY) ## the tests that need the shared data folder (FEDQUILT_SHARED)
+	$(BIN)/pytest -m shared $(ARGS)
+
+lint: $(READY) ## ruff: style and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY) ## mypy, strict
+	$(BIN)/mypy
+
+format: $(READY) ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## engine overhead and memory against a hand-written loop, on the CPU
+	$(BIN)/python -m benchmarks.engine_overhead $(ARGS)
+	$(BIN)/python -m benchmarks.client_memory $(ARGS)
+
+docs: $(READY) ## write one page per method from the code into docs/methods/
+	$(BIN)/python -m fedquilt.method_pages docs/methods
+
+clean: ## remove what was built, and nothing else
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

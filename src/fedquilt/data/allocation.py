@@ -1,0 +1,147 @@
+"""Allocation: which images each client holds and which of their labels it has annotated."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedquilt.atomic_files import write_bytes
+from fedquilt.errors import UserError
+
+FORMAT = "fedquilt allocation 1"
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
+
+
+@dataclass(frozen=True, eq=False)
+class Holding:
+    """One client's images, by their row in the data, and which of their labels it annotated."""
+
+    name: str
+    indices: Tensor  # (n,) int64
+    known: Tensor  # (n, C) bool
+
+    def __post_init__(self) -> None:
+        if self.indices.dtype != torch.int64 or self.indices.ndim != 1:
+            raise ValueError(f"indices of {self.name!r} must be int64 of shape (n,)")
+        if self.known.dtype != torch.bool or self.known.ndim != 2:
+            raise ValueError(f"known of {self.name!r} must be bool of shape (n, C)")
+        if len(self.known) != len(self.indices):
+            raise ValueError(
+                f"known of {self.name!r} has {len(self.known)} rows for {len(self.indices)} images"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """What a partition and an annotation rule gave; equal allocations have equal hashes."""
+
+    holdings: tuple[Holding, ...]
+    classes: tuple[str, ...]
+    protocol: dict[str, Any] = field(default_factory=dict)  # JSON: settings, seed, counts
+
+    def __post_init__(self) -> None:
+        names = [holding.name for holding in self.holdings]
+        if not names or len(set(names)) != len(names):
+            raise ValueError("an allocation needs at least one client, and distinct client names")
+        for holding in self.holdings:
+            if holding.known.shape[1] != len(self.classes):
+                raise ValueError(
+                    f"known of {holding.name!r} has {holding.known.shape[1]} columns "
+                    f"for {len(self.classes)} classes"
+                )
+        # Tuples become lists here rather than on the way through a file.
+        object.__setattr__(self, "protocol", json.loads(_json(self.protocol)))
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the content, the same on every platform and for every order of keys."""
+        digest = hashlib.sha256(self._header().encode())
+        for array, dtype in zip(self._arrays(), ("<i8", "u1")):
+            digest.update(np.ascontiguousarray(array, dtype=dtype).tobytes())
+        return digest.hexdigest()
+
+    def annotation_map(self) -> Tensor:
+        """(K, C) bool: the client has annotated the class for at least one of its images."""
+        return torch.stack([holding.known.any(dim=0) for holding in self.holdings])
+
+    def positive_counts(self, labels: Tensor) -> Tensor:
+        """(K, C) int64: each client's annotated positives, given the labels of the whole data."""
+        return torch.stack(
+            [((labels[each.indices] == 1) & each.known).sum(dim=0) for each in self.holdings]
+        )
+
+    def save(self, path: Path) -> None:
+        """Write one ``.npz`` of plain arrays; a reader sees the whole file or none of it."""
+        indices, known = self._arrays()
+        content = io.BytesIO()
+        np.savez_compressed(
+            content, header=self._header(), hash=self.hash, indices=indices, known=known
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, content.getvalue())
+
+    @classmethod
+    def load(cls, path: Path) -> Allocation:
+        """Read what :meth:`save` wrote, and refuse a file whose content does not match its hash."""
+        try:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                header, stored = json.loads(str(file["header"])), str(file["hash"])
+                allocation = cls._from_arrays(header, file["indices"], file["known"])
+        except FileNotFoundError:
+            raise UserError(
+                f"no allocation at {path}; make one with `fedquilt partition`"
+            ) from None
+        except UNREADABLE as error:
+            raise UserError(
+                f"{path} is not a whole allocation file ({error}); make it again from its recipe"
+            ) from error
+        if allocation.hash != stored:
+            raise UserError(
+                f"{path} was altered after it was written: its content has the hash "
+                f"{allocation.hash}, recorded is {stored}; make it again from its recipe"
+            )
+        return allocation
+
+    @classmethod
+    def _from_arrays(cls, header: Any, indices: Any, known: Any) -> Allocation:
+        if header["format"] != FORMAT:
+            raise ValueError(f"its format is {header['format']!r}, expected {FORMAT!r}")
+        if sum(header["sizes"]) != len(indices) or len(indices) != len(known):
+            raise ValueError("its arrays do not have one row per held image")
+        starts = np.cumsum(header["sizes"])[:-1]
+        parts = zip(header["names"], np.split(indices, starts), np.split(known, starts))
+        holdings = tuple(
+            Holding(name, torch.tensor(rows), torch.tensor(cells)) for name, rows, cells in parts
+        )
+        return cls(holdings, tuple(header["classes"]), header["protocol"])
+
+    def _header(self) -> str:
+        return _json(
+            {
+                "format": FORMAT,
+                "names": [holding.name for holding in self.holdings],
+                "sizes": [len(holding.indices) for holding in self.holdings],
+                "classes": list(self.classes),
+                "protocol": self.protocol,
+            }
+        )
+
+    def _arrays(self) -> tuple[Any, Any]:
+        """All clients' rows one after another: (total,) int64 and (total, C) bool."""
+        indices = torch.cat([holding.indices for holding in self.holdings])
+        known = torch.cat([holding.known for holding in self.holdings])
+        return indices.cpu().numpy(), known.cpu().numpy()
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":"))

@@ -1,0 +1,158 @@
+"""AnnotationMap: which site annotated which class, how often, and what that means for a study."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+WHOLE_SET = "all images"  # the one row of a map without sites
+DISCLOSURE_FLOOR = 10  # fewest positives from which a deployment releases a class prototype
+SMALL_SITE = 20  # images
+
+Counts = tuple[tuple[int, ...], ...]  # sites x classes
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnnotationMap:
+    """Counts per site and class; an entry that is not annotated is neither positive nor negative.
+
+    ``images[s]`` counts the images of ``sites[s]``; ``annotated[s][c]`` those with a known label of
+    ``classes[c]``, of which ``positives[s][c]`` are present.
+    """
+
+    classes: tuple[str, ...]
+    sites: tuple[str, ...]
+    images: tuple[int, ...]
+    annotated: Counts
+    positives: Counts
+
+    @property
+    def negatives(self) -> Counts:
+        return tuple(
+            tuple(known - present for known, present in zip(*rows))
+            for rows in zip(self.annotated, self.positives)
+        )
+
+    @property
+    def total_annotated(self) -> tuple[int, ...]:
+        return tuple(map(sum, zip(*self.annotated)))
+
+    @property
+    def total_positives(self) -> tuple[int, ...]:
+        return tuple(map(sum, zip(*self.positives)))
+
+    def annotating_sites(self, class_index: int) -> tuple[str, ...]:
+        return tuple(s for s, row in zip(self.sites, self.annotated) if row[class_index])
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "classes": list(self.classes),
+            "sites": list(self.sites),
+            "images": list(self.images),
+            "annotated": [list(row) for row in self.annotated],
+            "positives": [list(row) for row in self.positives],
+            "negatives": [list(row) for row in self.negatives],
+            "totals": {
+                "images": sum(self.images),
+                "annotated": list(self.total_annotated),
+                "positives": list(self.total_positives),
+                "negatives": [
+                    known - present
+                    for known, present in zip(self.total_annotated, self.total_positives)
+                ],
+            },
+        }
+
+
+def build_annotation_map(
+    labels: Tensor, known: Tensor, classes: Sequence[str], sites: Sequence[str] | None = None
+) -> AnnotationMap:
+    """Count ``labels`` and ``known`` (N, C) by site; sites in alphabetical order, 2 before 10."""
+    names = sorted(set(sites), key=_natural) if sites is not None else [WHOLE_SET]
+    index_of = {name: index for index, name in enumerate(names)}
+    site_of_row = torch.zeros(len(known), dtype=torch.int64)
+    if sites is not None:
+        site_of_row = torch.tensor([index_of[site] for site in sites], dtype=torch.int64)
+
+    def count(entries: Tensor) -> Counts:
+        table = torch.zeros(len(names), len(classes), dtype=torch.int64)
+        table.index_add_(0, site_of_row, entries.long().cpu())
+        return tuple(map(tuple, table.tolist()))
+
+    return AnnotationMap(
+        classes=tuple(classes),
+        sites=tuple(names),
+        images=tuple(site_of_row.bincount(minlength=len(names)).tolist()),
+        annotated=count(known),
+        positives=count(known & labels.bool()),
+    )
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
+
+
+def annotation_warnings(found: AnnotationMap) -> list[str]:
+    """What a person should know before training, each with what to do; sites first."""
+    warnings = [line for index in range(len(found.sites)) for line in _site_warnings(found, index)]
+    for index in range(len(found.classes)):
+        warnings += _class_warnings(found, index)
+    return warnings
+
+
+def _site_warnings(found: AnnotationMap, index: int) -> list[str]:
+    name, images = found.sites[index], found.images[index]
+    if not any(found.annotated[index]):
+        return [
+            f"site {name!r} annotates no class ({images:,} images): it helps only methods that use "
+            "images without labels; check its column names, or leave it out"
+        ]
+    if images < SMALL_SITE and len(found.sites) > 1:
+        return [
+            f"site {name!r} has only {images} images: its updates will be noisy and it may hold no "
+            "test image; consider joining it to another site"
+        ]
+    return []
+
+
+def _class_warnings(found: AnnotationMap, index: int) -> list[str]:
+    name = found.classes[index]
+    known, present = found.total_annotated[index], found.total_positives[index]
+    where = found.annotating_sites(index)
+    if known == 0:
+        return [
+            f"class {name!r} is annotated nowhere: nothing can be learnt or tested; leave it out"
+        ]
+    if present == 0:
+        return [
+            f"class {name!r} has no positive among its {known:,} annotated images: it cannot be "
+            "learnt; check how the column is coded, or leave the class out"
+        ]
+    warnings = []
+    if present == known:
+        warnings.append(
+            f"class {name!r} has no negative among its {known:,} annotated images: write 0 where "
+            "the finding is absent, since blank means not annotated"
+        )
+    if len(where) == 1 and len(found.sites) > 1:
+        warnings.append(
+            f"class {name!r} is annotated by 1 of {len(found.sites)} sites, {present:,} positives: "
+            f"everything known about it comes from site {where[0]!r}, which neither secure nor "
+            "robust aggregation can then protect; ask another site to annotate it"
+        )
+    few = [
+        f"{site} {row[index]}"
+        for site, row in zip(found.sites, found.positives)
+        if site in where and row[index] < DISCLOSURE_FLOOR
+    ]
+    if few:
+        warnings.append(
+            f"class {name!r} has fewer than {DISCLOSURE_FLOOR} positives at {len(few)} of "
+            f"{len(where)} annotating sites ({', '.join(few)}): a deployment suppresses the class "
+            "prototypes of these sites; count on the others, or annotate more"
+        )
+    return warnings

@@ -1,0 +1,49 @@
+"""ClientData: the images one client holds, and only the labels it has annotated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedquilt.data.allocation import Holding
+from fedquilt.data.dataset import MultiLabelDataset
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """A view into a data set: pixels are gathered batch by batch, never copied whole."""
+
+    name: str
+    images: Tensor  # (N, channels, height, width) uint8, of the whole data set
+    indices: Tensor  # (n,) which of them this client holds
+    labels: Tensor  # (n, C) uint8
+    known: Tensor  # (n, C) bool
+
+    @classmethod
+    def of(cls, dataset: MultiLabelDataset, holding: Holding) -> ClientData:
+        """The client's own view: a label it has not annotated cannot be read from it."""
+        labels = dataset.labels[holding.indices]
+        return cls(
+            name=holding.name,
+            images=dataset.images,
+            indices=holding.indices,
+            labels=torch.where(holding.known, labels, torch.zeros_like(labels)),
+            known=holding.known,
+        )
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def pixels(self, rows: Tensor) -> Tensor:
+        """The images at the client's own row numbers, uint8."""
+        return self.images[self.indices[rows]]
+
+    def annotated_counts(self) -> Tensor:
+        """How many images are annotated, per class."""
+        return self.known.sum(0)
+
+    def positive_counts(self) -> Tensor:
+        """How many images are annotated as positive, per class."""
+        return (self.known & (self.labels == 1)).sum(0)

@@ -1,0 +1,13 @@
+"""The ways to spread images over clients, by the name a recipe uses."""
+
+from __future__ import annotations
+
+PARTITIONS: dict[str, str] = {
+    "dirichlet": "fedquilt.data.partitions.dirichlet:Dirichlet",
+    "dirichlet-presence": "fedquilt.data.partitions.dirichlet_presence:DirichletPresence",
+    "iid": "fedquilt.data.partitions.iid:Iid",
+    "k-modes": "fedquilt.data.partitions.k_modes:KModes",
+    "label-count-dirichlet": "fedquilt.data.partitions.label_count_dirichlet:LabelCountDirichlet",
+    "natural": "fedquilt.data.partitions.natural:Natural",
+    "positive-only": "fedquilt.data.partitions.positive_only:PositiveOnly",
+}

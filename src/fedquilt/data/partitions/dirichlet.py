@@ -1,0 +1,36 @@
+"""The single-label reference of FedVLS and MOON: Dirichlet shares of each class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedquilt.data.labelled import Labelled, annotated_positives
+from fedquilt.data.partitions.partition import Assignment, Partition
+from fedquilt.data.partitions.patterns import rarest_positive
+from fedquilt.data.partitions.strata import spread_strata
+from fedquilt.seeding import seed_for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dirichlet(Partition):
+    """An image counts as its rarest positive class; images without positives are one more class.
+
+    A client that has reached N / K images gets none of the classes that follow.
+    """
+
+    clients: int
+    concentration: float  # alpha: small is skewed, large is even
+    smallest_client: int = 10  # draw again until every client has this many images
+    attempts: int = 100
+
+    def assign(self, data: Labelled, seed: int) -> Assignment:
+        positives = annotated_positives(data)
+        return spread_strata(
+            rarest_positive(positives, positives.sum(axis=0)),
+            clients=self.clients,
+            concentration=self.concentration,
+            smallest_client=self.smallest_client,
+            attempts=self.attempts,
+            stop_at_mean=True,
+            seed=seed_for(seed, "partition", "dirichlet"),
+        )

@@ -1,0 +1,117 @@
+"""FLAG's clustering-based allocation (CMDA): a client is a K-modes cluster of label vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedquilt.data.labelled import Labelled, annotated_positives
+from fedquilt.data.partitions.partition import (
+    Assignment,
+    Partition,
+    numbered_clients,
+    refuse_impossible_count,
+)
+from fedquilt.data.partitions.patterns import Counts, Positives, label_patterns
+from fedquilt.errors import UserError
+from fedquilt.seeding import seed_for
+
+
+@dataclass(frozen=True, kw_only=True)
+class KModes(Partition):
+    """Clients hold images with similar label vectors; similar means few mismatching labels.
+
+    The slides print the distance with equal and different swapped; mismatches are counted here.
+    """
+
+    clients: int
+    largest_client: int | None = None  # images beyond this number move to the next nearest client
+    iterations: int = 100
+
+    def assign(self, data: Labelled, seed: int) -> Assignment:
+        images = len(data.labels)
+        refuse_impossible_count(self.clients, images)
+        patterns, pattern_of = label_patterns(annotated_positives(data))
+        if len(patterns) < self.clients:
+            raise UserError(
+                f"the data have {len(patterns)} different label vectors, too few for a cluster "
+                f"for each of {self.clients} clients; use fewer clients"
+            )
+        counts = np.bincount(pattern_of, minlength=len(patterns))
+        modes, history = find_modes(patterns, counts, self.clients, self.iterations)
+        distance = mismatches(patterns, modes)
+        client_of = distance.argmin(axis=1)[pattern_of]
+        if self.largest_client is not None:
+            if self.largest_client * self.clients < images:
+                raise UserError(
+                    f"{self.clients} clients of at most {self.largest_client} images cannot hold "
+                    f"{images} images; raise largest_client to {-(-images // self.clients)} or more"
+                )
+            generator = np.random.default_rng(seed_for(seed, "partition", "k-modes"))
+            client_of = capped(client_of, distance[pattern_of], self.largest_client, generator)
+        names = numbered_clients(self.clients)
+        return Assignment.from_clients(names, client_of, {"mismatches": history})
+
+
+def mismatches(patterns: Positives, modes: Positives) -> Counts:
+    """(U, K): in how many classes a label vector differs from a mode."""
+    ones, modes_as_ones = patterns.astype(np.int64), modes.astype(np.int64)
+    return ones @ (1 - modes_as_ones.T) + (1 - ones) @ modes_as_ones.T
+
+
+def find_modes(
+    patterns: Positives, counts: Counts, clusters: int, iterations: int
+) -> tuple[Positives, list[int]]:
+    """Modes (K, C) none of whose clusters is empty, and the total mismatch at each iteration."""
+    modes = patterns[np.argsort(-counts, kind="stable")[:clusters]]  # the most frequent vectors
+    history: list[int] = []
+    before = None
+    for _ in range(iterations):
+        modes = fill_empty(patterns, modes)
+        distance = mismatches(patterns, modes)
+        nearest = distance.argmin(axis=1)  # equally near: the first cluster
+        history.append(int(distance.min(axis=1) @ counts))
+        if before is not None and np.array_equal(nearest, before):
+            return modes, history
+        before = nearest
+        members = (nearest == np.arange(clusters)[:, None]) * counts  # (K, U) images
+        modes = 2 * (members @ patterns) > members.sum(axis=1, keepdims=True)  # a tie gives 0
+    return fill_empty(patterns, modes), history
+
+
+def fill_empty(patterns: Positives, modes: Positives) -> Positives:
+    """Restart each cluster that is nobody's nearest at the vector farthest from its mode."""
+    modes = modes.copy()
+    while True:
+        distance = mismatches(patterns, modes)
+        empty = np.bincount(distance.argmin(axis=1), minlength=len(modes)) == 0
+        if not empty.any():
+            return modes
+        modes[empty.argmax()] = patterns[distance.min(axis=1).argmax()]
+
+
+def capped(
+    client_of: Counts, distance: Counts, largest: int, generator: np.random.Generator
+) -> Counts:
+    """Move images out of clients with more than ``largest``: the worst fits leave, ties by lot.
+
+    ``distance`` is (N, K). Each leaving image goes to the nearest client that still has room.
+    """
+    client_of = client_of.copy()
+    own = distance[np.arange(len(client_of)), client_of]
+    order = np.lexsort((generator.random(len(client_of)), own, client_of))
+    sizes = np.bincount(client_of, minlength=distance.shape[1])
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    leaving = order[rank >= largest]
+    room = largest - np.minimum(sizes, largest)
+    while len(leaving):  # each pass fills a client or places everybody
+        wanted = np.where(room > 0, distance[leaving], np.inf).argmin(axis=1)
+        is_placed = np.zeros(len(leaving), dtype=np.bool_)
+        for client in np.unique(wanted):
+            taken = np.flatnonzero(wanted == client)[: room[client]]
+            client_of[leaving[taken]] = client
+            room[client] -= len(taken)
+            is_placed[taken] = True
+        leaving = leaving[~is_placed]
+    return client_of

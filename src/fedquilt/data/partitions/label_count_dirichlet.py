@@ -1,0 +1,30 @@
+"""FedMLP's skewed mode: clients differ in how many findings their images have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedquilt.data.labelled import Labelled, annotated_positives
+from fedquilt.data.partitions.partition import Assignment, Partition
+from fedquilt.data.partitions.strata import spread_strata
+from fedquilt.seeding import seed_for
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelCountDirichlet(Partition):
+    """Images with the same number of positives are spread by one Dirichlet draw per number."""
+
+    clients: int
+    concentration: float  # alpha: small is skewed, large is even
+    smallest_client: int = 1  # draw again until every client has this many images
+    attempts: int = 100
+
+    def assign(self, data: Labelled, seed: int) -> Assignment:
+        return spread_strata(
+            annotated_positives(data).sum(axis=1),
+            clients=self.clients,
+            concentration=self.concentration,
+            smallest_client=self.smallest_client,
+            attempts=self.attempts,
+            seed=seed_for(seed, "partition", "label-count-dirichlet"),
+        )

@@ -1,0 +1,93 @@
+"""Problems found in a user's files: gathered one by one, reported together, each with advice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from fedquilt.errors import UserError
+
+SHOWN_PLACES = 5  # how many places of one kind a message lists
+KEPT_PLACES = 20  # how many are kept for programs; the count goes on
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way in which files can be wrong."""
+
+    name: str  # for programs
+    found: str  # for people: what is wrong
+    advice: str  # what was expected and what to do
+    shown: int = SHOWN_PLACES
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a problem was met; ``private`` may name a patient and stays out of logs."""
+
+    where: str
+    private: str = ""
+
+    def text(self, *, private: bool) -> str:
+        return f"{self.where}: {self.private}" if private and self.private else self.where
+
+
+@dataclass(frozen=True)
+class Problem:
+    """All places of one kind."""
+
+    kind: Kind
+    scope: str  # e.g. the column, so that a bad column does not hide another
+    count: int
+    places: tuple[Place, ...]
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind.found} in {self.scope}" if self.scope else self.kind.found
+
+    def lines(self, *, private: bool) -> list[str]:
+        """The first places and how many there are besides."""
+        shown = [place.text(private=private) for place in self.places[: self.kind.shown]]
+        rest = self.count - len(shown)
+        return shown + ([f"... and {rest:,} more"] if rest else [])
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "kind": self.kind.name,
+            "found": self.title,
+            "count": self.count,
+            "places": [place.text(private=True) for place in self.places],
+            "advice": self.kind.advice,
+        }
+
+
+@dataclass
+class Problems:
+    """Gathers problems; bounded in memory however many there are."""
+
+    _places: dict[tuple[Kind, str], list[Place]] = field(default_factory=dict)
+    _counts: dict[tuple[Kind, str], int] = field(default_factory=dict)
+
+    def add(self, kind: Kind, where: str, *, private: str = "", scope: str = "") -> None:
+        key = (kind, scope)
+        self._counts[key] = self._counts.get(key, 0) + 1
+        kept = self._places.setdefault(key, [])
+        if len(kept) < KEPT_PLACES:
+            kept.append(Place(where, private))
+
+    def __iter__(self) -> Iterator[Problem]:
+        for (kind, scope), count in self._counts.items():
+            yield Problem(kind, scope, count, tuple(self._places[kind, scope]))
+
+    def __bool__(self) -> bool:
+        return bool(self._counts)
+
+    def error(self, subject: str) -> UserError:
+        """One error that tells all of it, without image names or patients."""
+        parts = [f"{subject}: {sum(self._counts.values()):,} problems; nothing was loaded"]
+        for problem in self:
+            parts.append(f"- {problem.title} ({problem.count:,})")
+            parts += [f"    {line}" for line in problem.lines(private=False)]
+            parts.append(f"    {problem.kind.advice}")
+        parts.append("'fedquilt data check' lists them with the image names, on your screen only")
+        return UserError("\n".join(parts))

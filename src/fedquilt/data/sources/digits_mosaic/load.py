@@ -1,0 +1,108 @@
+"""Mosaics of scikit-learn's handwritten digits: real strokes, several labels, no download."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedquilt.data.dataset import MultiLabelDataset
+from fedquilt.data.source import Source, Splits
+from fedquilt.errors import UserError
+from fedquilt.seeding import seed_for
+
+SIDE = 8  # pixels of a digit
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DigitsMosaic(Source):
+    """Distinct digits, each in a cell of a black canvas; an image's labels are its digits."""
+
+    classes: int = 5  # digits 0 to classes - 1, from 2 to 10
+    canvas: int = 16  # pixels per side, from 16
+    train: int = 500  # images
+    test: int = 800  # images
+    digits_per_image: tuple[int, int] = (1, 3)  # each count as likely; 0 gives black canvases
+    jitter: int = 0  # pixels that a digit may leave its cell by: overlaps make the task harder
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        least, most = self.digits_per_image
+        room = min(self.classes, (self.canvas // SIDE) ** 2)
+        for field, value, low, high in (
+            ("classes", self.classes, 2, 10),
+            ("canvas", self.canvas, 2 * SIDE, 1024),
+            ("train", self.train, 1, 10**6),
+            ("test", self.test, 1, 10**6),
+            ("digits_per_image[0]", least, 0, room),
+            ("digits_per_image[1]", most, max(1, least), room),
+            ("jitter", self.jitter, 0, SIDE // 2),
+        ):
+            if not low <= value <= high:
+                raise UserError(
+                    f"digits-mosaic: {field} is {value}; expected {low} to {high} (a canvas "
+                    f"holds at most one digit per class and one per {SIDE} x {SIDE} cell)"
+                )
+
+    def load(self, cache: Path) -> Splits:
+        """Compose both parts, each from digits of its own; nothing is kept in ``cache``."""
+        halves = _digit_halves(self.classes, self.seed)
+        return Splits(
+            train=self._compose("train", self.train, halves[0]),
+            test=self._compose("test", self.test, halves[1]),
+        )
+
+    def _compose(self, part: str, count: int, digits: list[Pixels]) -> MultiLabelDataset:
+        random = _random(self.seed, part)
+        images = np.zeros((count, 1, self.canvas, self.canvas), np.uint8)
+        labels = np.zeros((count, self.classes), np.uint8)
+        least, most = self.digits_per_image
+        for row in range(count):
+            present = random.permutation(self.classes)[: random.randint(least, most + 1)]
+            labels[row, present] = 1
+            for digit, (top, left) in zip(present, self._places(random)):
+                drawn = digits[digit][random.randint(len(digits[digit]))]
+                place = images[row, 0, top : top + SIDE, left : left + SIDE]
+                np.maximum(place, drawn, out=place)
+        return MultiLabelDataset(
+            images=torch.from_numpy(images),
+            labels=torch.from_numpy(labels),
+            known=torch.ones(labels.shape, dtype=torch.bool),
+            classes=tuple(f"digit {digit}" for digit in range(self.classes)),
+            ids=tuple(f"{part}-{row:05d}" for row in range(count)),
+        )
+
+    def _places(self, random: np.random.RandomState) -> list[tuple[int, int]]:
+        """Where a digit's corner goes in every cell, at random; the cells in random order."""
+        across = self.canvas // SIDE
+        cell = self.canvas // across
+        starts = cell * np.stack(np.divmod(random.permutation(across**2), across), 1)
+        moves = random.randint(-self.jitter, cell - SIDE + self.jitter + 1, starts.shape)
+        corners = np.clip(starts + moves, 0, self.canvas - SIDE)
+        return [(int(top), int(left)) for top, left in corners]
+
+
+def _digit_halves(classes: int, seed: int) -> tuple[list[Pixels], list[Pixels]]:
+    """The 8 x 8 digits of each class, cut in two so that no digit is in both parts."""
+    from sklearn.datasets import load_digits
+
+    source = load_digits()
+    pixels = np.rint(source.images * (255 / 16)).astype(np.uint8)
+    random = _random(seed, "halves")
+    train, test = [], []
+    for digit in range(classes):
+        of_class = pixels[source.target == digit]
+        order = random.permutation(len(of_class))
+        middle = len(order) // 2
+        train.append(of_class[order[:middle]])
+        test.append(of_class[order[middle:]])
+    return train, test
+
+
+def _random(seed: int, purpose: str) -> np.random.RandomState:
+    """NumPy promises to never change this generator's numbers, so the images stay the same."""
+    return np.random.RandomState(seed_for("digits-mosaic", seed, purpose) % 2**32)

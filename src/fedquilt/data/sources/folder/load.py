@@ -1,0 +1,193 @@
+"""Folder: a user's own images and a label file, checked, decoded once and split by patient."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedquilt.data.csv_labels import CsvLabels, LabelColumns, read_labels
+from fedquilt.data.dataset import MultiLabelDataset
+from fedquilt.data.image_cache import ImageFile, cached_images
+from fedquilt.data.image_files import (
+    MISSING_IMAGE,
+    SUFFIXES,
+    BadImage,
+    Decoding,
+    Fit,
+    find_image,
+)
+from fedquilt.data.label_names import LabelNames, read_label_names
+from fedquilt.data.label_values import Uncertain
+from fedquilt.data.patient_split import draw_split, split_by_column
+from fedquilt.data.problems import Kind, Problems
+from fedquilt.data.source import Source, Splits
+from fedquilt.errors import UserError, nearest
+
+log = logging.getLogger(__name__)
+
+NO_FOLDER = Kind("no-folder", "the image folder does not exist", "give the folder of the images")
+TOO_FEW = Kind(
+    "too-few-to-split",
+    "too few images or patients for a train and a test part",
+    "at least two are needed: add images, or check the patient column",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folder(Source):
+    """Images under ``folder`` and a label file with a row for each; see README.md beside this."""
+
+    folder: str
+    labels: str  # the CSV file
+    image_column: str = "image"  # holds file names relative to the folder
+    patient_column: str | None = None  # images of one patient stay in one part
+    site_column: str | None = None  # the natural clients of a study
+    split_column: str | None = None  # train, val or test; without it the parts are drawn
+    classes: tuple[str, ...] | None = None  # without it every remaining column is a class
+    ignore_columns: tuple[str, ...] = ()
+    uncertain: Uncertain = "ignore"  # what -1 means: not annotated, present or absent
+    label_names: str | None = None  # TOML file that translates label names
+    size: int = 224
+    channels: Literal[1, 3] = 3
+    fit: Fit = "squash"
+    window: tuple[float, float] | None = None  # of 16-bit and DICOM values, shown black to white
+    test_share: float = 0.2
+    split_seed: int = 0
+
+    def __post_init__(self) -> None:
+        for field, value, allowed in (
+            ("uncertain", self.uncertain, get_args(Uncertain)),
+            ("fit", self.fit, get_args(Fit)),
+        ):
+            if value not in allowed:
+                raise UserError(f"{field} is {value!r}{nearest(value, allowed)}")
+        for field, fine, expected in (
+            ("channels", self.channels in (1, 3), "1 (grey) or 3 (colour)"),
+            ("size", self.size >= 1, "a number of pixels, at least 1"),
+            ("test_share", 0 < self.test_share < 1, "a share between 0 and 1, such as 0.2"),
+            (
+                "window",
+                self.window is None or self.window[0] < self.window[1],
+                "two numbers, low then high",
+            ),
+            ("classes", self.classes is None or _distinct(self.classes), "distinct class names"),
+        ):
+            if not fine:
+                raise UserError(f"{field} is {getattr(self, field)!r}; expected {expected}")
+
+    @property
+    def decoding(self) -> Decoding:
+        return Decoding(self.size, self.channels, self.fit, self.window)
+
+    def load(self, cache: Path) -> Splits:
+        """Decode into ``cache`` unless an earlier load did; both parts share one mapped file."""
+        problems = Problems()
+        found = read_folder(self, problems)
+        if problems or found is None or found.is_test is None:
+            raise problems.error(f"the data in {self.folder}")
+        for notice in found.table.notices:
+            log.info(notice)
+        # In the order train, test both parts are slices of the mapped file: nothing is copied.
+        order = np.argsort(found.is_test, kind="stable").tolist()
+        train_count = int((~found.is_test).sum())
+        images = cached_images([found.files[row] for row in order], self.decoding, cache)
+        return Splits(
+            train=_part(found.table, order[:train_count], images[:train_count]),
+            test=_part(found.table, order[train_count:], images[train_count:]),
+        )
+
+
+@dataclass(frozen=True)
+class FolderContent:
+    """What a folder and its label file hold, before any image is opened."""
+
+    table: CsvLabels
+    files: list[ImageFile]  # those that were found: one per row unless there are problems
+    is_test: NDArray[np.bool_] | None
+
+
+def read_folder(source: Folder, problems: Problems) -> FolderContent | None:
+    """Read the labels, look for the images and split; what is wrong goes to ``problems``."""
+    folder = Path(source.folder)
+    if not folder.is_dir():
+        problems.add(NO_FOLDER, source.folder)
+    translation = source.label_names
+    columns = LabelColumns(
+        image_column=source.image_column,
+        patient_column=source.patient_column,
+        site_column=source.site_column,
+        split_column=source.split_column,
+        classes=source.classes,
+        ignore_columns=source.ignore_columns,
+        uncertain=source.uncertain,
+        names=LabelNames() if translation is None else read_label_names(Path(translation)),
+    )
+    table = read_labels(Path(source.labels), columns, problems)
+    if table is None:
+        return None
+    files = _find_files(folder, table, problems) if folder.is_dir() else []
+    return FolderContent(table, files, _split(source, table, problems))
+
+
+def _find_files(folder: Path, table: CsvLabels, problems: Problems) -> list[ImageFile]:
+    root = folder.resolve()
+    found, hint_given = [], False
+    for name, line in zip(table.ids, table.lines):
+        if not name:
+            continue  # reported with the other blank cells
+        try:
+            found.append(ImageFile(name, find_image(root, name), line))
+        except BadImage as bad:
+            detail = bad.detail
+            if bad.kind is MISSING_IMAGE and not hint_given:
+                detail, hint_given = detail + _hint(root, name), True
+            problems.add(bad.kind, f"line {line}: {detail}", private=repr(name))
+    return found
+
+
+def _hint(root: Path, name: str) -> str:
+    """Where a missing image may be instead: a subfolder, or the name with an ending."""
+    for below in sorted(path for path in root.iterdir() if path.is_dir()):
+        if (below / name).is_file():
+            return f", but it is in the subfolder {below.name!r}: give that as the image folder"
+    for suffix in SUFFIXES:
+        if (root / f"{name}{suffix}").is_file():
+            return f", but there is one with the ending {suffix!r}: write names with their endings"
+    return ""
+
+
+def _split(source: Folder, table: CsvLabels, problems: Problems) -> NDArray[np.bool_] | None:
+    if table.splits is not None:
+        return split_by_column(table.splits, table.groups, table.lines, problems)
+    marks = (table.known & table.labels.bool()).numpy()
+    if table.sites is not None:
+        sites = np.asarray(table.sites)
+        marks = np.hstack([marks, sites[:, None] == np.unique(sites)[None]])
+    units = table.ids if table.groups is None else table.groups
+    if len(set(units)) < 2:
+        what = "image" if table.groups is None else "patient"
+        problems.add(TOO_FEW, f"{len(set(units))} {what}")
+        return None
+    return draw_split(units, marks, source.test_share, source.split_seed)
+
+
+def _part(table: CsvLabels, rows: list[int], images: Tensor) -> MultiLabelDataset:
+    return MultiLabelDataset(
+        images=images,
+        labels=table.labels[rows],
+        known=table.known[rows],
+        classes=table.classes,
+        ids=tuple(table.ids[row] for row in rows),
+        groups=None if table.groups is None else tuple(table.groups[row] for row in rows),
+        sites=None if table.sites is None else tuple(table.sites[row] for row in rows),
+    )
+
+
+def _distinct(names: tuple[str, ...]) -> bool:
+    return len(set(names)) == len(names) > 0 and all(names)

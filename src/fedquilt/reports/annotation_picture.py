@@ -1,0 +1,167 @@
+"""An AnnotationMap for the eye: a table in the terminal and a picture file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from fedquilt.data.annotation_map import DISCLOSURE_FLOOR, AnnotationMap
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDEST_MATRIX = 8  # sites that fit side by side in 100 columns
+NOT_ANNOTATED = "–"
+ORANGE, GREY = "#D55E00", "#BBBBBB"  # of a palette safe for colour blindness
+
+
+def short(count: int) -> str:
+    """Four characters at most: 999, 1.2k, 12k, 456k, 7.9M."""
+    if count < 1000:
+        return str(count)
+    if count < 999_500:
+        return f"{count / 1000:.1f}k" if count < 9_950 else f"{count / 1000:.0f}k"
+    return f"{count / 1_000_000:.1f}M"
+
+
+def annotation_table(found: AnnotationMap) -> Table:
+    """Classes down, sites across; with many sites, a column of how many annotate each class."""
+    table = Table(
+        title="Annotation map",
+        caption=f"positives / annotated images; {NOT_ANNOTATED} not annotated",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    longest = max(map(len, found.classes))
+    table.add_column("class", overflow="fold", min_width=min(longest, 20), max_width=24)
+    if len(found.sites) <= WIDEST_MATRIX:
+        _fill_matrix(table, found)
+    else:
+        _fill_summary(table, found)
+    return table
+
+
+def _fill_matrix(table: Table, found: AnnotationMap) -> None:
+    stacked = len(found.sites) > 4  # the two numbers one above the other, to save width
+    for site in found.sites:
+        table.add_column(
+            Text(site), justify="right", overflow="fold", max_width=6 if stacked else 14
+        )
+    if len(found.sites) > 1:
+        table.add_column("total", justify="right")
+    totals = [sum(found.images)] if len(found.sites) > 1 else []
+    table.add_row("images", *(short(count) for count in (*found.images, *totals)), end_section=True)
+    for index, name in enumerate(found.classes):
+        cells = [
+            _cell(present[index], known[index], stacked)
+            for present, known in zip(found.positives, found.annotated)
+        ]
+        if len(found.sites) > 1:
+            total = (found.total_positives[index], found.total_annotated[index])
+            cells.append(_cell(*total, stacked))
+        table.add_row(Text(name), *cells)
+
+
+def _cell(present: int, known: int, stacked: bool) -> str:
+    if not known:
+        return NOT_ANNOTATED
+    return f"{short(present)}\n/{short(known)}" if stacked else f"{present:,}/{known:,}"
+
+
+def _fill_summary(table: Table, found: AnnotationMap) -> None:
+    for title in ("sites", "positives", "annotated", "fewest positives at a site"):
+        table.add_column(title, justify="right")
+    for index, name in enumerate(found.classes):
+        where = found.annotating_sites(index)
+        present = [row[index] for site, row in zip(found.sites, found.positives) if site in where]
+        table.add_row(
+            Text(name),
+            f"{len(where)} of {len(found.sites)}",
+            f"{found.total_positives[index]:,}",
+            f"{found.total_annotated[index]:,}",
+            f"{min(present):,}" if present else NOT_ANNOTATED,
+        )
+
+
+def save_annotation_picture(found: AnnotationMap, path: Path) -> None:
+    """Draw the map to ``path`` (PNG, or what its ending says)."""
+    draw_annotation_map(found).savefig(path, dpi=150)
+
+
+def draw_annotation_map(found: AnnotationMap) -> Figure:
+    """Shade: share of the site's images that are annotated; hatched: none of them."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    longest = max(map(len, found.classes))
+    width = 2.2 + 0.08 * longest + 0.95 * len(found.sites)
+    figure = Figure(
+        figsize=(max(6.4, width), 1.7 + 0.38 * len(found.classes)), layout="constrained"
+    )
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    shares = [
+        [known[index] / max(images, 1) for known, images in zip(found.annotated, found.images)]
+        for index in range(len(found.classes))
+    ]
+    # The darkest fifth of the palette is left out, so that frames and text stay legible on it.
+    shown = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1.25, aspect="auto")
+    _label_axes(axes, found)
+    for row, class_shares in enumerate(shares):
+        for column, share in enumerate(class_shares):
+            present, known = found.positives[column][row], found.annotated[column][row]
+            _draw_cell(axes, column, row, present, known, share)
+    steps = [step / 50 for step in range(51)]
+    bar = figure.colorbar(shown, ax=axes, fraction=0.04, pad=0.02, aspect=30, boundaries=steps)
+    bar.set_ticks([0, 0.5, 1], labels=["0 %", "50 %", "100 %"], fontsize=8)
+    bar.set_label("share of images annotated", fontsize=8)
+    figure.supxlabel(
+        "positives / annotated    hatched: not annotated    "
+        f"framed: fewer than {DISCLOSURE_FLOOR} positives",
+        fontsize=8,
+    )
+    return figure
+
+
+def _label_axes(axes: Axes, found: AnnotationMap) -> None:
+    rows, columns = len(found.classes), len(found.sites)
+    names = [_plain("\n".join(wrap(site, 12)[:3])) for site in found.sites]
+    counts = [f"{short(count)} images" for count in found.images]
+    axes.set_xticks(range(columns), [f"{name}\n{n}" for name, n in zip(names, counts)], fontsize=9)
+    axes.set_yticks(range(rows), [_plain(name) for name in found.classes], fontsize=9)
+    axes.xaxis.tick_top()
+    axes.set_xticks([edge - 0.5 for edge in range(columns + 1)], minor=True)
+    axes.set_yticks([edge - 0.5 for edge in range(rows + 1)], minor=True)
+    axes.tick_params(which="both", length=0)
+    axes.grid(which="minor", color="white", linewidth=2)
+    axes.spines[:].set_visible(False)
+
+
+def _plain(name: str) -> str:
+    return name.replace("$", r"\$")  # matplotlib would set text between dollars as a formula
+
+
+def _draw_cell(axes: Axes, column: int, row: int, present: int, known: int, share: float) -> None:
+    from matplotlib.patches import Rectangle
+
+    if not known:
+        corner = (column - 0.5, row - 0.5)
+        axes.add_patch(
+            Rectangle(corner, 1, 1, facecolor="#F4F4F4", edgecolor=GREY, hatch="////", linewidth=0)
+        )
+        return
+    if present < DISCLOSURE_FLOOR:
+        corner = (column - 0.44, row - 0.38)
+        for colour, width in (("white", 4.0), (ORANGE, 2.0)):  # white shows in a grey print too
+            axes.add_patch(
+                Rectangle(corner, 0.88, 0.76, fill=False, edgecolor=colour, linewidth=width)
+            )
+    text = f"{short(present)} / {short(known)}"
+    colour = "white" if share > 0.75 else "black"
+    axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=8)

@@ -1,0 +1,18 @@
+"""What several test folders share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_folder() -> Path:
+    """The developers' shared data; tests that use it are marked ``shared``."""
+    beside = Path(__file__).resolve().parents[2] / "shared"
+    folder = Path(os.environ.get("FEDQUILT_SHARED", beside))
+    if not folder.is_dir():
+        pytest.skip("no shared data here: set FEDQUILT_SHARED to the folder that holds data/")
+    return folder

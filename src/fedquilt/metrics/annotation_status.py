@@ -1,0 +1,57 @@
+"""How well clients do on the classes they annotate, and on those they have never seen annotated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypedDict
+
+from fedquilt.errors import UserError
+from fedquilt.metrics.averaging import defined_only, mean
+from fedquilt.metrics.report import RESTRICTED_AVERAGES, Report
+
+
+class AnnotationStatus(TypedDict):
+    """Averages by status, ``"annotated"`` or ``"unannotated"``, and then by name."""
+
+    clients: dict[str, dict[str, dict[str, float]]]  # by client first; NaN where undefined
+    mean: dict[str, dict[str, float]]  # over the clients where it is defined
+    client_count: dict[str, dict[str, int]]  # how many those are
+
+
+def by_annotation_status(
+    report_of_client: Mapping[str, Report] | Report, annotated: Mapping[str, Sequence[bool]]
+) -> AnnotationStatus:
+    """Average each client's metrics over the classes it annotates and over the others.
+
+    Args:
+        report_of_client: each client's report, or one report if all share a global model.
+        annotated: for each client, whether it annotates each class.
+    """
+    if isinstance(report_of_client, Report):
+        report_of_client = dict.fromkeys(annotated, report_of_client)
+    if report_of_client.keys() != annotated.keys():
+        raise UserError(
+            f"found reports of the clients {sorted(report_of_client)} but annotations of "
+            f"{sorted(annotated)}; give both for every client"
+        )
+    clients = {
+        client: {
+            "annotated": report.over_classes(annotated[client]),
+            "unannotated": report.over_classes([not chosen for chosen in annotated[client]]),
+        }
+        for client, report in report_of_client.items()
+    }
+    kept = {
+        status: _defined_values(client[status] for client in clients.values())
+        for status in ("annotated", "unannotated")
+    }
+    return {
+        "clients": clients,
+        "mean": {s: {name: mean(v) for name, v in kept[s].items()} for s in kept},
+        "client_count": {s: {name: len(v) for name, v in kept[s].items()} for s in kept},
+    }
+
+
+def _defined_values(averages: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:
+    rows = list(averages)
+    return {name: defined_only(row[name] for row in rows) for name in RESTRICTED_AVERAGES}

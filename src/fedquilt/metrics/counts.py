@@ -1,0 +1,112 @@
+"""Metrics of hard predictions: what a threshold gets right and wrong, class by class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from fedquilt.errors import UserError
+from fedquilt.metrics.entries import Entries, read_entries
+
+Threshold: TypeAlias = float | Sequence[float] | Tensor
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Known entries by truth and prediction; every ratio is NaN (0 / 0) where it is undefined."""
+
+    true_positives: Tensor  # (C,) int64, like the others
+    false_positives: Tensor
+    false_negatives: Tensor
+    true_negatives: Tensor
+
+    @property
+    def positives(self) -> Tensor:
+        return self.true_positives + self.false_negatives
+
+    @property
+    def negatives(self) -> Tensor:
+        return self.true_negatives + self.false_positives
+
+    def precision(self) -> Tensor:
+        return _ratio(self.true_positives, self.true_positives + self.false_positives)
+
+    def recall(self) -> Tensor:
+        return _ratio(self.true_positives, self.positives)
+
+    def specificity(self) -> Tensor:
+        return _ratio(self.true_negatives, self.negatives)
+
+    def balanced_accuracy(self) -> Tensor:
+        return (self.recall() + self.specificity()) / 2
+
+    def f1(self) -> Tensor:
+        doubled = 2 * self.true_positives
+        return _ratio(doubled, doubled + self.false_positives + self.false_negatives)
+
+    def hamming(self) -> Tensor:
+        """The share of known entries that were predicted wrongly."""
+        wrong = self.false_positives + self.false_negatives
+        return _ratio(wrong, self.positives + self.negatives)
+
+    def pooled(self) -> Counts:
+        """The sums over the classes, which the overall (micro) metrics are made of."""
+        return Counts(
+            self.true_positives.sum(),
+            self.false_positives.sum(),
+            self.false_negatives.sum(),
+            self.true_negatives.sum(),
+        )
+
+
+def count(
+    probabilities: Tensor,
+    labels: Tensor,
+    known: Tensor,
+    *,
+    threshold: Threshold = 0.5,
+    strict: bool = False,
+) -> Counts:
+    """Count predictions against the known labels, per class.
+
+    Args:
+        threshold: one number, or one per class.
+        strict: predict a class above its threshold only, not at it.
+    """
+    entries = read_entries(probabilities, labels, known)
+    return count_predictions(entries, predict(entries.scores, threshold, strict))
+
+
+def predict(scores: Tensor, threshold: Threshold, strict: bool) -> Tensor:
+    """(N, C) bool. The threshold is rounded to the scores' precision: float32 0.3 is at 0.3."""
+    limit = torch.as_tensor(threshold, dtype=scores.dtype, device=scores.device)
+    if limit.shape not in ((), scores.shape[1:]) or not limit.isfinite().all():
+        raise UserError(
+            f"threshold must be one finite number, or one for each of the {scores.shape[1]} "
+            f"classes; found {threshold!r}"
+        )
+    return scores > limit if strict else scores >= limit
+
+
+def count_predictions(entries: Entries, predicted: Tensor) -> Counts:
+    return Counts(
+        true_positives=(entries.positive & predicted).sum(dim=0),
+        false_positives=(entries.negative & predicted).sum(dim=0),
+        false_negatives=(entries.positive & ~predicted).sum(dim=0),
+        true_negatives=(entries.negative & ~predicted).sum(dim=0),
+    )
+
+
+def subset_accuracy(entries: Entries, predicted: Tensor) -> Tensor:
+    """The share of rows without a wrong known entry; rows with no known entry are left out."""
+    wrong = (entries.positive & ~predicted) | (entries.negative & predicted)
+    judged = entries.known.any(dim=1)
+    return _ratio((judged & ~wrong.any(dim=1)).sum(), judged.sum())
+
+
+def _ratio(part: Tensor, whole: Tensor) -> Tensor:
+    return part.double() / whole.double()

@@ -1,0 +1,183 @@
+"""score() and Report: every metric of a model on a test set, per class and averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import compress
+from math import isnan, nan
+from typing import Any
+
+from torch import Tensor
+
+from fedquilt.errors import UserError, nearest
+from fedquilt.metrics.averaging import (
+    AVERAGED_METRIC,
+    Undefined,
+    ZeroDivision,
+    check_policies,
+    class_averages,
+    defined_only,
+    or_else,
+    substitute_for,
+)
+from fedquilt.metrics.counts import (
+    Counts,
+    Threshold,
+    count_predictions,
+    predict,
+    subset_accuracy,
+)
+from fedquilt.metrics.entries import Entries, read_entries
+from fedquilt.metrics.json_numbers import nan_to_none, none_to_nan
+from fedquilt.metrics.ranking import step_curve
+
+RESTRICTED_AVERAGES = ("macro_auc", "map", "bacc", "macro_f1")
+ROUNDING = 0.01  # averaged bfloat16 probabilities may leave [0, 1] by this much
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The metrics of one model on one test set.
+
+    ``per_class`` holds NaN wherever a metric is undefined, whatever the policy; the policy acts in
+    ``averages`` alone. ``map`` is also called C-AP, ``overall_ap`` O-AP or micro-AP, ``overall_f1``
+    O-F1 or micro-F1. ``class_f1`` (CF1) is the harmonic mean of ``class_precision`` and
+    ``class_recall``, whereas ``macro_f1`` is the mean of the classes' F1.
+    """
+
+    classes: tuple[str, ...]
+    per_class: dict[str, tuple[float, ...]]  # metric -> a value per class
+    averages: dict[str, float]
+    defined: dict[str, int]  # class average -> in how many classes its metric is defined
+    zero_division: ZeroDivision = 0.0  # an undefined precision, recall or F1 in an average
+    undefined: Undefined = "skip"  # an undefined AUC, AP or BACC in an average
+
+    def over_classes(self, selected: Sequence[bool]) -> dict[str, float]:
+        """The main class averages over the selected classes, with this report's policies."""
+        if len(selected) != len(self.classes):
+            raise UserError(
+                f"found {len(selected)} selections for {len(self.classes)} classes; "
+                "give True or False for each class"
+            )
+        kept = {name: tuple(compress(values, selected)) for name, values in self.per_class.items()}
+        averages = class_averages(kept, self.zero_division, self.undefined)
+        return {name: averages[name] for name in RESTRICTED_AVERAGES}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON, which has no NaN: undefined values become None."""
+        plain: dict[str, Any] = nan_to_none(asdict(self))
+        return plain
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Report:
+        expected = {field.name for field in fields(cls)}
+        for name in stored.keys() - expected:
+            raise UserError(f"a report has no field {name!r}{nearest(name, expected)}")
+        if missing := expected - stored.keys():
+            raise UserError(f"a stored report lacks the fields {sorted(missing)}")
+        per_class = none_to_nan(stored["per_class"])
+        return cls(
+            classes=tuple(stored["classes"]),
+            per_class={name: tuple(values) for name, values in per_class.items()},
+            averages=none_to_nan(stored["averages"]),
+            defined=dict(stored["defined"]),
+            zero_division=stored["zero_division"],
+            undefined=stored["undefined"],
+        )
+
+
+def score(
+    probabilities: Tensor,
+    labels: Tensor,
+    known: Tensor,
+    classes: Sequence[str],
+    *,
+    threshold: Threshold = 0.5,
+    strict: bool = False,
+    zero_division: ZeroDivision = 0.0,
+    undefined: Undefined = "skip",
+) -> Report:
+    """Score probabilities against the known labels; the three tensors are (N, C).
+
+    Args:
+        threshold: one number, or one per class.
+        strict: predict a class above its threshold only, not at it.
+        zero_division: what an undefined precision, recall or F1 counts as in an average; ``"nan"``
+            makes the average undefined too, ``"skip"`` leaves the class out.
+        undefined: the same for AUC, AP and BACC (of which only the undefined half counts as 0).
+    """
+    check_policies(zero_division, undefined)
+    entries = read_entries(probabilities, labels, known)
+    _check_classes_and_range(entries, classes)
+    predicted = predict(entries.scores, threshold, strict)
+    counts = count_predictions(entries, predicted)
+    per_class = _per_class(entries, counts)
+    averages = class_averages(per_class, zero_division, undefined)
+    averages["class_f1"] = _class_f1(averages, zero_division)
+    averages |= _overall(entries, counts, zero_division, undefined)
+    averages["subset_accuracy"] = subset_accuracy(entries, predicted).item()
+    return Report(
+        classes=tuple(classes),
+        per_class=per_class,
+        averages=averages,
+        defined={name: len(defined_only(per_class[m])) for name, m in AVERAGED_METRIC.items()},
+        zero_division=zero_division,
+        undefined=undefined,
+    )
+
+
+def _check_classes_and_range(entries: Entries, classes: Sequence[str]) -> None:
+    width = entries.scores.shape[1]
+    if len(classes) != width or len(set(classes)) != width:
+        raise UserError(
+            f"found {len(classes)} class names, {len(set(classes))} of them distinct, for {width} "
+            "columns of probabilities; give each column its own name"
+        )
+    outside = (entries.scores < -ROUNDING) | (entries.scores > 1 + ROUNDING)
+    if outside.any():
+        raise UserError(
+            f"{int(outside.sum())} probabilities lie outside [0, 1], for example "
+            f"{entries.scores[outside][0].item()}; apply the sigmoid to logits first"
+        )
+
+
+def _per_class(entries: Entries, counts: Counts) -> dict[str, tuple[float, ...]]:
+    curve = step_curve(entries)
+    columns = {
+        "auc": curve.roc_auc(),
+        "ap": curve.average_precision(),
+        "bacc": counts.balanced_accuracy(),
+        "precision": counts.precision(),
+        "recall": counts.recall(),
+        "specificity": counts.specificity(),
+        "f1": counts.f1(),
+        "positives": counts.positives.double(),
+        "negatives": counts.negatives.double(),
+    }
+    return {name: tuple(column.tolist()) for name, column in columns.items()}
+
+
+def _overall(
+    entries: Entries, counts: Counts, zero_division: ZeroDivision, undefined: Undefined
+) -> dict[str, float]:
+    """The metrics of all classes as one binary problem; here "skip" leaves nothing, hence NaN."""
+    curve, pooled = step_curve(entries.pooled()), counts.pooled()
+    ranked = {"micro_auc": curve.roc_auc(), "overall_ap": curve.average_precision()}
+    divided = {
+        "overall_precision": pooled.precision(),
+        "overall_recall": pooled.recall(),
+        "overall_f1": pooled.f1(),
+    }
+    return {
+        **{name: or_else(v.item(), substitute_for(undefined)) for name, v in ranked.items()},
+        **{name: or_else(v.item(), substitute_for(zero_division)) for name, v in divided.items()},
+        "hamming": pooled.hamming().item(),
+    }
+
+
+def _class_f1(averages: Mapping[str, float], zero_division: ZeroDivision) -> float:
+    precision, recall = averages["class_precision"], averages["class_recall"]
+    if precision + recall == 0:  # the limit is 0, also under the policy that counts 0 / 0 as 1
+        return nan if isnan(substitute_for(zero_division)) else 0.0
+    return 2 * precision * recall / (precision + recall)

@@ -1,0 +1,70 @@
+"""How clients' weights travel and are averaged: body, head rows and buffers, each in its way."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedquilt.data.client_data import ClientData
+from fedquilt.models.network import Layout
+from fedquilt.payload import Mean, Update
+from fedquilt.totals import Totals
+from fedquilt.tree import Weights, add, sub, zeros_like
+
+Weighting = Literal["samples", "uniform"]
+HeadRows = Literal["all", "annotated", "positives"]
+
+
+def head_row_weights(rule: HeadRows, weight: float, data: ClientData) -> Tensor:
+    """How much a client's head row counts, per class.
+
+    ``all``: as the body, whether or not the client annotates the class. ``annotated``: its
+    annotated images of the class, so only annotators count. ``positives``: its annotated positives.
+    """
+    if rule == "annotated":
+        return data.annotated_counts().to(torch.float64)
+    if rule == "positives":
+        return data.positive_counts().to(torch.float64)
+    return torch.full((data.known.shape[1],), weight, dtype=torch.float64)
+
+
+def split(weights: Weights, layout: Layout) -> dict[str, Weights]:
+    """The weights as the parts that are sent; a network without buffers sends none."""
+    names = {"body": layout.body, "head": layout.head, "buffers": layout.buffers}
+    return {part: {name: weights[name] for name in group} for part, group in names.items() if group}
+
+
+def weight_parts(
+    change: Weights, layout: Layout, weight: float, head_weights: float | Tensor
+) -> Update:
+    parts = split(change, layout)
+    return {
+        part: Mean(value, head_weights if part == "head" else weight)
+        for part, value in parts.items()
+    }
+
+
+def change_of(weights: Weights, received: Weights) -> Weights:
+    change: Weights = sub(weights, received)
+    return change
+
+
+def mean_change(totals: Totals) -> Weights:
+    """The mean change of all trainable weights; a head row nobody had weight for does not move."""
+    change: Weights = {}
+    for part in ("body", "head"):
+        if part in totals.expected:
+            unmoved = zeros_like(totals.expected[part].value) if part == "head" else None
+            change |= totals.mean(part, otherwise=unmoved)
+    return change
+
+
+def moved_buffers(weights: Weights, totals: Totals) -> Weights:
+    """The buffers after a round: averages as they are, without server momentum."""
+    if "buffers" not in totals.expected:
+        return {}
+    change = totals.mean("buffers")
+    buffers: Weights = add({name: weights[name] for name in change}, change)
+    return buffers

@@ -1,0 +1,57 @@
+"""PseudoLabelAudit: how many labels were filled in, and how many rightly.
+
+It holds the hidden truth of a simulation. Clients' states come in, counts go out; nothing of it
+ever reaches a method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedquilt.data.client_data import ClientData
+from fedquilt.data.dataset import MultiLabelDataset
+
+
+class PseudoLabelAudit:
+    def __init__(self, dataset: MultiLabelDataset, clients: Mapping[str, ClientData]) -> None:
+        self._classes = dataset.classes
+        self._truth = {name: dataset.labels[data.indices] for name, data in clients.items()}
+        self._hidden = {  # cells a client has not annotated, though the simulation knows them
+            name: dataset.known[data.indices] & ~data.known for name, data in clients.items()
+        }
+        self._latest: dict[str, Tensor] = {}
+
+    def record(self, client: str, pseudo_labels: Tensor | None) -> None:
+        if pseudo_labels is not None:
+            self._latest[client] = pseudo_labels.cpu()
+
+    def summary(self) -> dict[str, dict[str, Any]] | None:
+        """Per class: filled in as positive and negative, and where the truth is known, how well."""
+        if not self._latest:
+            return None
+        return {name: self._of_class(column) for column, name in enumerate(self._classes)}
+
+    def _of_class(self, column: int) -> dict[str, Any]:
+        names = sorted(self._latest)
+        labels = torch.cat([self._latest[name][:, column] for name in names])
+        truth = torch.cat([self._truth[name][:, column] for name in names])
+        hidden = torch.cat([self._hidden[name][:, column] for name in names])
+        positive, negative = labels == 1, labels == 0
+        return {
+            "positives": int(positive.sum()),
+            "negatives": int(negative.sum()),
+            "positive_precision": _share(positive & hidden, truth == 1),
+            "positive_recall": _share(hidden & (truth == 1), positive),
+            "negative_precision": _share(negative & hidden, truth == 0),
+            "negative_recall": _share(hidden & (truth == 0), negative),
+        }
+
+
+def _share(among: Tensor, right: Tensor) -> float | None:
+    """The share of ``among`` that is ``right``; None, not 0, when there is nothing to judge."""
+    count = int(among.sum())
+    return int((among & right).sum()) / count if count else None

@@ -1,0 +1,149 @@
+"""run_client(): one client's round, the same code on every engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from fedquilt.data.client_data import ClientData
+from fedquilt.data.loading.batches import steps_per_epoch, train_batches
+from fedquilt.data.loading.viewing import Viewing
+from fedquilt.data.loading.views import make_view
+from fedquilt.errors import UserError
+from fedquilt.local_optimizer import LocalOptimizer, gradients_of
+from fedquilt.method import Local, Method, State
+from fedquilt.models.network import Network, Output, read_weights, write_weights
+from fedquilt.payload import Mean, Update
+from fedquilt.seeding import generator_for, seed_for
+from fedquilt.task import Task
+from fedquilt.tree import Weights
+
+LOSS_PART = "training_loss"  # added by the engine to what a method sends
+PREDICTION_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Scratch networks that every client on this machine uses in turn."""
+
+    training: Network
+    frozen: Network  # always in evaluation mode; weights are lent to it call by call
+    device: torch.device
+
+    @classmethod
+    def of(cls, task: Task, device: torch.device) -> Workspace:
+        networks = [task.build_network().to(device) for _ in range(2)]
+        return cls(networks[0].train(), networks[1].eval(), device)
+
+    def forward(self, weights: Weights, images: Tensor) -> Output:
+        with torch.no_grad():
+            output: Output = torch.func.functional_call(self.frozen, weights, (images,))
+        return output
+
+    def predict(
+        self,
+        data: ClientData,
+        viewing: Viewing,
+        generator: torch.Generator,
+        weights: Weights,
+        view: str,
+    ) -> Output:
+        """Features and logits of all of a client's images, in the order it holds them."""
+        outputs = []
+        for rows in torch.arange(len(data)).split(PREDICTION_BATCH):
+            pixels = data.pixels(rows).to(self.device)
+            images = make_view(pixels, viewing.view(view), viewing.mean, viewing.std, generator)
+            outputs.append(self.forward(weights, images))
+        return Output(*(torch.cat(column) for column in zip(*outputs)))
+
+
+def run_client(
+    method: Method,
+    task: Task,
+    workspace: Workspace,
+    data: ClientData,
+    received: State,
+    kept: State,
+    round_index: int,
+) -> tuple[Update, State]:
+    """Train for one round; return what is sent and what the client keeps.
+
+    All randomness comes from the names (run, round, client), so neither the order of clients nor
+    an interruption changes a bit.
+    """
+    names = (task.seed, "client", data.name, round_index)
+    local = Local(
+        round_index=round_index,
+        received=received,
+        state=kept.get("method") or method.init_client(data),
+        data=data,
+        layout=task.layout,
+        model=workspace.training,
+        forward=workspace.forward,
+        predict=partial(
+            workspace.predict, data, task.viewing, generator_for(*names, "predictions")
+        ),
+        generator=generator_for(*names, "method"),
+    )
+    with torch.random.fork_rng(devices=[]):  # dropout and the like draw from torch's own generator
+        torch.manual_seed(seed_for(*names, "network"))
+        write_weights(workspace.training, method.start(local))
+        local.state = method.begin(local)
+        optimizer, loss, steps = _train(method, task, workspace, local, kept.get("optimizer"))
+    weights = read_weights(workspace.training)
+    update, state = method.finish(local, weights, steps)
+    new = {"method": state} | ({"optimizer": optimizer.state()} if optimizer else {})
+    return {**update, LOSS_PART: Mean(loss, float(steps))}, new
+
+
+def _train(
+    method: Method, task: Task, workspace: Workspace, local: Local, memory: State | None
+) -> tuple[LocalOptimizer | None, Tensor, int]:
+    """The step loop. The optimiser is returned only if its memory is to be kept."""
+    training = method.training
+    parameters = dict(workspace.training.named_parameters())
+    optimizer = LocalOptimizer(
+        parameters,
+        training,
+        training.lr_at(local.round_index, task.round_count),
+        local.layout.head,
+        local.data.known.any(0).to(workspace.device),
+    )
+    if training.keep_optimizer and memory:
+        optimizer.load_state(memory)
+    per_epoch = steps_per_epoch(len(local.data), training.batch_size)
+    steps = training.steps or training.epochs * per_epoch
+    live = {name: parameter.detach() for name, parameter in parameters.items()}
+    total = torch.zeros((), device=workspace.device)
+    for batch in train_batches(
+        local.data,
+        method.views(local.round_index),
+        task.viewing,
+        batch_size=training.batch_size,
+        step_count=steps,
+        generator=generator_for(task.seed, "client", local.data.name, local.round_index, "batches"),
+        device=workspace.device,
+    ):
+        workspace.training.zero_grad(set_to_none=True)
+        with torch.autocast(
+            workspace.device.type, torch.bfloat16, enabled=training.precision == "bfloat16"
+        ):
+            loss = method.loss(local, batch)
+        loss.backward()
+        gradients, local.state = method.correct(local, gradients_of(parameters))
+        optimizer.step(gradients)
+        local.state = method.after_step(local, live)
+        total += loss.detach()
+    _require_finite(total, local)
+    return optimizer if training.keep_optimizer else None, total.cpu() / steps, steps
+
+
+def _require_finite(loss: Tensor, local: Local) -> None:
+    if not bool(torch.isfinite(loss)):
+        raise UserError(
+            f"the training loss of client {local.data.name!r} became {loss.item()} in round "
+            f"{local.round_index}; lower method.training.lr, or set method.training.clip_norm"
+        )

@@ -1,0 +1,87 @@
+"""LocalEngine: all clients on this machine, one after another; the reference for other engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+
+from fedquilt.audit import PseudoLabelAudit
+from fedquilt.client import LOSS_PART, Workspace, run_client
+from fedquilt.client_states import ClientStates, StatesInMemory
+from fedquilt.data.client_data import ClientData
+from fedquilt.method import Method, State
+from fedquilt.payload import Mean
+from fedquilt.task import Task
+from fedquilt.totals import Accumulator, Totals
+from fedquilt.tree import Weights
+
+
+class LocalEngine:
+    """One scratch network and one accumulator, however many clients there are."""
+
+    def __init__(
+        self,
+        task: Task,
+        clients: Mapping[str, ClientData],
+        *,
+        states: ClientStates | None = None,
+        audit: PseudoLabelAudit | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self._task = task
+        self._clients = clients
+        self._states = StatesInMemory() if states is None else states
+        self._audit = audit
+        self.workspace = Workspace.of(task, torch.device(device))
+
+    def survey(self, method: Method) -> Totals:
+        answers = {name: method.survey(self._clients[name]) for name in sorted(self._clients)}
+        accumulator = Accumulator(next(iter(answers.values())), len(self._clients))
+        for name, answer in answers.items():
+            accumulator.add(name, answer)
+        return accumulator.totals()
+
+    def exchange(
+        self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
+    ) -> Totals:
+        expected = {
+            **method.template(payload, self._task),
+            LOSS_PART: Mean(torch.zeros(()), 0.0),
+        }
+        accumulator = Accumulator(expected, len(self._clients))
+        for name in sorted(cohort):  # a fixed order: sums do not depend on who came first
+            try:
+                update, state = run_client(
+                    method,
+                    self._task,
+                    self.workspace,
+                    self._clients[name],
+                    payload,
+                    self._states.get(name),
+                    round_index,
+                )
+            except Exception as error:
+                error.add_note(
+                    f"while client {name!r} ran {type(method).__name__}, round {round_index}"
+                )
+                raise
+            accumulator.add(name, update)
+            self._states.put(name, state)
+            if self._audit is not None:
+                self._audit.record(name, method.pseudo_labels(state["method"]))
+        return accumulator.totals()
+
+    def recall_pseudo_labels(self, method: Method) -> None:
+        """After a resume, tell the audit what clients' stored states hold."""
+        for name in sorted(self._clients):
+            state = self._states.get(name)
+            if self._audit is not None and state:
+                self._audit.record(name, method.pseudo_labels(state["method"]))
+
+    def personal_weights(self, method: Method, payload: State) -> Iterator[tuple[str, Weights]]:
+        """Each client's own model, for methods that have no global one."""
+        for name in sorted(self._clients):
+            state = self._states.get(name).get("method", {})
+            if state:
+                yield name, method.client_weights(payload, state)

@@ -1,0 +1,65 @@
+"""evaluate(): a model's report on a data set; un-annotated entries are skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedquilt.data.dataset import MultiLabelDataset
+from fedquilt.data.loading.views import normalise
+from fedquilt.metrics import Report, score
+from fedquilt.models.network import Output
+from fedquilt.task import Task
+from fedquilt.tree import Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """When and how a run is evaluated on the test images."""
+
+    every: int = 1  # rounds between evaluations; the last round is always evaluated
+    threshold: float = 0.5
+    strict: bool = False  # True: positive above the threshold only, not at it
+    batch_size: int = 256
+
+
+def predict_probabilities(
+    forward: Callable[[Weights, Tensor], Output],
+    weights: Weights,
+    images: Tensor,
+    task: Task,
+    *,
+    batch_size: int,
+    device: torch.device,
+) -> Tensor:
+    """Probabilities (N, C) for uint8 images, batch by batch."""
+    viewing = task.viewing
+    batches = [
+        forward(weights, normalise(pixels.to(device), viewing.mean, viewing.std)).logits
+        for pixels in images.split(batch_size)
+    ]
+    return torch.sigmoid(torch.cat(batches).float()).cpu()
+
+
+def evaluate(
+    forward: Callable[[Weights, Tensor], Output],
+    weights: Weights,
+    dataset: MultiLabelDataset,
+    task: Task,
+    settings: Evaluation,
+    device: torch.device,
+) -> Report:
+    probabilities = predict_probabilities(
+        forward, weights, dataset.images, task, batch_size=settings.batch_size, device=device
+    )
+    return score(
+        probabilities,
+        dataset.labels,
+        dataset.known,
+        dataset.classes,
+        threshold=settings.threshold,
+        strict=settings.strict,
+    )

@@ -1,0 +1,93 @@
+"""LocalOptimizer: torch's Adam and SGD over named parameters, with explicit weight decay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedquilt.local_training import LocalTraining
+from fedquilt.tree import Tree, Weights
+
+
+class LocalOptimizer:
+    """Steps a network in place.
+
+    ``exempt_rows`` marks classes whose head rows decay must not touch: with coupled decay, Adam
+    turns the decay of a row that gets no gradient into full-size steps towards zero.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        training: LocalTraining,
+        lr: float,
+        head: tuple[str, ...],
+        annotated: Tensor,
+    ) -> None:
+        self._parameters = dict(parameters)
+        self._training = training
+        self._lr = lr
+        exempts = training.weight_decay > 0 and not training.decay_unannotated_rows
+        self._decayed_by_row = [name for name in self._parameters if name in head and exempts]
+        self._rows = annotated.to(torch.float32)
+        self._torch = self._build()
+
+    def step(self, gradients: Mapping[str, Tensor]) -> None:
+        for name, gradient in gradients.items():
+            self._parameters[name].grad = gradient
+        if self._training.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self._parameters.values(), self._training.clip_norm)
+        with torch.no_grad():
+            for name in self._decayed_by_row:
+                self._decay_rows(self._parameters[name])
+        self._torch.step()
+
+    def state(self) -> Tree:
+        """The optimiser's memory by parameter name, for ``keep_optimizer``."""
+        state = self._torch.state
+        return {
+            name: {
+                key: torch.as_tensor(value).clone()
+                for key, value in state[parameter].items()
+                if value is not None  # SGD without momentum
+            }
+            for name, parameter in self._parameters.items()
+            if state.get(parameter)
+        }
+
+    def load_state(self, saved: Mapping[str, Mapping[str, Tensor]]) -> None:
+        for name, memory in saved.items():
+            self._torch.state[self._parameters[name]] = {
+                key: value.clone() for key, value in memory.items()
+            }
+
+    def _build(self) -> torch.optim.Optimizer:
+        by_row = [self._parameters[name] for name in self._decayed_by_row]
+        whole = [p for name, p in self._parameters.items() if name not in self._decayed_by_row]
+        groups: list[dict[str, Any]] = [
+            {"params": whole, "weight_decay": self._training.weight_decay}
+        ]
+        if by_row:
+            groups.append({"params": by_row, "weight_decay": 0.0})
+        if self._training.optimizer == "sgd":
+            return torch.optim.SGD(groups, lr=self._lr, momentum=self._training.momentum)
+        kind = torch.optim.AdamW if self._training.decay == "decoupled" else torch.optim.Adam
+        return kind(groups, lr=self._lr, betas=self._training.betas)
+
+    def _decay_rows(self, parameter: nn.Parameter) -> None:
+        rows = self._rows.reshape(-1, *([1] * (parameter.ndim - 1)))
+        if self._training.decay == "decoupled":
+            parameter.mul_(1.0 - self._lr * self._training.weight_decay * rows)
+        elif parameter.grad is not None:
+            parameter.grad = parameter.grad + self._training.weight_decay * rows * parameter
+
+
+def gradients_of(parameters: Mapping[str, nn.Parameter]) -> Weights:
+    """The gradients by name; a parameter the loss did not reach has a gradient of zero."""
+    return {
+        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        for name, parameter in parameters.items()
+    }

@@ -1,0 +1,112 @@
+"""Method: a federated method as a frozen value with hooks; Local: what a client sees in a round."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import torch
+from torch import Tensor
+
+from fedquilt.data.client_data import ClientData
+from fedquilt.data.loading.batches import Batch
+from fedquilt.local_training import LocalTraining
+from fedquilt.models.network import Layout, Network, Output
+from fedquilt.payload import Sum, Update
+from fedquilt.task import Task
+from fedquilt.totals import Totals
+from fedquilt.tree import Weights
+
+State: TypeAlias = dict[str, Any]  # a tree of tensors: it is sent, stored and checkpointed
+
+
+@dataclass
+class Local:
+    """What a client sees in a round; ``state`` is replaced by what the hooks return."""
+
+    round_index: int
+    received: State  # the server's broadcast
+    state: State
+    data: ClientData
+    layout: Layout
+    model: Network  # in training
+    forward: Callable[[Weights, Tensor], Output]  # any weights, evaluation mode, no gradient
+    predict: Callable[[Weights, str], Output]  # any weights over all local images, in a named view
+    generator: torch.Generator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(ABC):
+    """Hyper-parameters are fields, behaviour is hooks, state goes in and comes out.
+
+    The hooks inside a step (``loss``, ``correct``, ``after_step``) do not branch on data: masks
+    and ``torch.where``, never boolean indexing or ``.item()``.
+    """
+
+    training: LocalTraining = LocalTraining()
+
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # named sets of fields
+    needs_complete_labels: ClassVar[bool] = False  # an upper bound, possible in simulation only
+    needs_pooled_data: ClassVar[bool] = False  # likewise
+
+    def views(self, round_index: int) -> tuple[str, ...]:
+        """The augmentations each batch of this round carries."""
+        return ("weak",)
+
+    def survey(self, data: ClientData) -> Update:
+        """Label statistics asked for once, before the first round."""
+        return {"annotators": Sum(data.known.any(0).to(torch.float32))}
+
+    @abstractmethod
+    def init_server(self, weights: Weights, task: Task) -> State: ...
+
+    def init_client(self, data: ClientData) -> State:
+        return {}
+
+    def broadcast(self, server: State) -> State:
+        return server
+
+    @abstractmethod
+    def template(self, received: State, task: Task) -> Update:
+        """An update as a client would send it: names, kinds, shapes and dtypes are read off it."""
+
+    def start(self, local: Local) -> Weights:
+        """The weights local training begins with."""
+        weights: Weights = local.received["weights"]
+        return weights
+
+    def begin(self, local: Local) -> State:
+        return local.state
+
+    @abstractmethod
+    def loss(self, local: Local, batch: Batch) -> Tensor: ...
+
+    def correct(self, local: Local, gradients: Weights) -> tuple[Weights, State]:
+        """The gradients the optimiser is to use."""
+        return gradients, local.state
+
+    def after_step(self, local: Local, weights: Weights) -> State:
+        return local.state
+
+    @abstractmethod
+    def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
+        """What is sent, and what the client keeps until its next round."""
+
+    @abstractmethod
+    def update(self, server: State, totals: Totals) -> State: ...
+
+    def global_weights(self, server: State) -> Weights | None:
+        """The model for everybody; None where every client has its own."""
+        weights: Weights = server["weights"]
+        return weights
+
+    def client_weights(self, received: State, state: State) -> Weights:
+        """The model this client would use."""
+        weights: Weights = received["weights"]
+        return weights
+
+    def pseudo_labels(self, state: State) -> Tensor | None:
+        """Labels the client filled in itself, (n, C) int8 with -1 for none; for the audit only."""
+        return None

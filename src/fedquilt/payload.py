@@ -1,0 +1,74 @@
+"""What leaves a client says how it is combined: Sum, Mean or Gather."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from fedquilt.tree import Tree, byte_count, tree_map
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The server learns the sum over the cohort and nothing else."""
+
+    value: Tree
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The server learns the weighted mean and the summed weight.
+
+    A tensor weight runs over the leading axes of every leaf, e.g. one weight per class for head
+    rows of shape (classes, features).
+    """
+
+    value: Tree
+    weight: float | Tensor
+
+
+@dataclass(frozen=True)
+class Gather:
+    """The server sees each client's own value, so it cannot be summed securely."""
+
+    value: Tree
+
+
+Part: TypeAlias = Sum | Mean | Gather
+Update: TypeAlias = Mapping[str, Part]
+
+
+def summands(part: Sum | Mean) -> dict[str, Tree]:
+    """What is added up for a part: plain float64 sums, whatever the part means."""
+    if isinstance(part, Sum):
+        return {"total": tree_map(lambda leaf: leaf.to(torch.float64), part.value)}
+    weight = weight_of(part)
+    weighted = tree_map(
+        lambda leaf: leaf.to(torch.float64) * over_leading_axes(weight, leaf), part.value
+    )
+    return {"total": weighted, "weight": weight}
+
+
+def update_bytes(update: Update) -> int:
+    return sum(
+        byte_count(part.value) + (byte_count(weight_of(part)) if isinstance(part, Mean) else 0)
+        for part in update.values()
+    )
+
+
+def weight_of(part: Mean) -> Tensor:
+    return torch.as_tensor(part.weight, dtype=torch.float64)
+
+
+def over_leading_axes(weight: Tensor, leaf: Tensor) -> Tensor:
+    """Shape a weight so that it runs over the leading axes of ``leaf``."""
+    if weight.shape != leaf.shape[: weight.ndim]:
+        raise ValueError(
+            f"a weight of shape {tuple(weight.shape)} does not run over the leading axes of a "
+            f"value of shape {tuple(leaf.shape)}"
+        )
+    return weight.reshape(weight.shape + (1,) * (leaf.ndim - weight.ndim))

@@ -1,0 +1,91 @@
+"""RunFolder: where a run writes; one process at a time, and nothing is overwritten unasked."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import IO, Any
+
+from fedquilt.atomic_files import write_json
+from fedquilt.errors import UserError
+from fedquilt.history import History
+from fedquilt.recipe import Recipe, recipe_from
+
+
+class RunFolder:
+    """Names of what a run leaves behind, in one place."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.recipe = path / "recipe.json"
+        self.partition = path / "partition.npz"
+        self.result = path / "result.json"
+        self.model = path / "model.json"
+        self.checkpoints = path / "checkpoints"
+        self.pictures = path / "pictures"
+        self.history = History(path / "history.jsonl")
+
+    def begin(self, recipe: Recipe, *, resume: bool) -> IO[str]:
+        """Claim the folder for this process; the file returned holds the claim until closed."""
+        if self.recipe.exists():
+            if not resume:
+                raise UserError(
+                    f"{self.path} already holds a run; continue it with --resume, "
+                    "or give another folder with --out"
+                )
+            self._refuse_other_recipe(recipe)
+        self.path.mkdir(parents=True, exist_ok=True)
+        claim = self._claim()
+        write_json(self.recipe, recipe.to_dict())
+        return claim
+
+    def read_recipe(self) -> Recipe:
+        return recipe_from(self.read_json(self.recipe))
+
+    def read_json(self, path: Path) -> Any:
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UserError(
+                f"{self.path} holds no {path.name}: it is not a run folder, or the run has not "
+                "come that far"
+            ) from None
+        except json.JSONDecodeError as error:
+            raise UserError(f"{path} is damaged: {error}") from error
+
+    def _claim(self) -> IO[str]:
+        claim = (self.path / ".claim").open("w")
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            claim.close()
+            raise UserError(
+                f"another process is running in {self.path}; wait for it, or give another --out"
+            ) from None
+        claim.write(f"{os.getpid()}\n")
+        claim.flush()
+        return claim
+
+    def _refuse_other_recipe(self, recipe: Recipe) -> None:
+        begun, given = self.read_json(self.recipe), recipe.to_dict()
+        differing = sorted(_differences(begun, given, ""))
+        if differing:
+            raise UserError(
+                f"{self.path} was begun with another recipe; it differs in "
+                f"{', '.join(differing[:8])}. Resume with the same recipe (or with none: "
+                f"`fedquilt run --out {self.path} --resume`), or give another --out"
+            )
+
+
+def _differences(one: Any, two: Any, place: str) -> list[str]:
+    if isinstance(one, dict) and isinstance(two, dict):
+        return [
+            found
+            for key in one.keys() | two.keys()
+            for found in _differences(
+                one.get(key), two.get(key), f"{place}.{key}" if place else key
+            )
+        ]
+    return [] if one == two else [place]

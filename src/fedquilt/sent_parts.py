@@ -1,0 +1,80 @@
+"""What leaves a client under a method, read off the method itself on a small task."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fedquilt.client import LOSS_PART
+from fedquilt.data.loading.viewing import Viewing, Views
+from fedquilt.method import Method
+from fedquilt.methods import all_methods
+from fedquilt.models.network import read_weights
+from fedquilt.models.spec import ModelSpec
+from fedquilt.payload import Gather, Mean, Part, weight_of
+from fedquilt.registry import find
+from fedquilt.task import Task
+from fedquilt.tree import leaves
+
+EXAMPLE = "5 classes, small-cnn, images of 1 x 16 x 16"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentPart:
+    name: str
+    kind: str  # Sum, Mean or Gather
+    tensors: dict[str, tuple[int, ...]]  # name, empty for a part of one tensor -> shape
+    weight_shape: tuple[int, ...] | None  # of a Mean, which is sent along
+    can_be_summed_securely: bool
+
+    @property
+    def numbers(self) -> int:
+        return sum(math.prod(shape) for shape in self.tensors.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "tensors": {name: list(shape) for name, shape in self.tensors.items()},
+            "numbers": self.numbers,
+            "weight_shape": None if self.weight_shape is None else list(self.weight_shape),
+            "can_be_summed_securely": self.can_be_summed_securely,
+        }
+
+
+def sent_parts(method_name: str) -> list[SentPart]:
+    """Every part of a round's update, for the task that ``EXAMPLE`` names."""
+    method: Method = find("method", all_methods(), method_name)()
+    task = _example_task()
+    server = method.init_server(read_weights(task.build_network()), task)
+    update = {
+        **method.template(method.broadcast(server), task),
+        LOSS_PART: Mean(torch.zeros(()), 0.0),
+    }
+    return [_described(name, part) for name, part in update.items()]
+
+
+def _described(name: str, part: Part) -> SentPart:
+    return SentPart(
+        name=name,
+        kind=type(part).__name__,
+        tensors={path: tuple(leaf.shape) for path, leaf in leaves(part.value)},
+        weight_shape=tuple(weight_of(part).shape) if isinstance(part, Mean) else None,
+        can_be_summed_securely=not isinstance(part, Gather),
+    )
+
+
+def _example_task() -> Task:
+    model = ModelSpec()
+    return Task(
+        classes=tuple(f"class {number}" for number in range(5)),
+        clients=("a", "b"),
+        image_shape=(1, 16, 16),
+        model=model,
+        viewing=Viewing(views=Views(), mean=model.mean, std=model.std),
+        round_count=1,
+        seed=0,
+    )

@@ -1,0 +1,36 @@
+"""ServerStep: what the server does with the clients' mean change; any method can use it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedquilt.errors import UserError
+from fedquilt.tree import Weights, add, tree_map, zeros_like
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerStep:
+    """Plain averaging (the default), or averaging with a server learning rate and momentum."""
+
+    lr: float = 1.0
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0 or not 0 <= self.momentum < 1:
+            raise UserError(
+                "server_step needs lr > 0 and 0 <= momentum < 1, "
+                f"found lr = {self.lr}, momentum = {self.momentum}"
+            )
+
+    def init(self, parameters: Weights) -> Weights:
+        """The velocity before the first round; empty without momentum."""
+        velocity: Weights = zeros_like(parameters) if self.momentum else {}
+        return velocity
+
+    def apply(
+        self, parameters: Weights, change: Weights, velocity: Weights
+    ) -> tuple[Weights, Weights]:
+        """The new parameters and the new velocity."""
+        if self.momentum:
+            change = velocity = add(change, tree_map(lambda speed: self.momentum * speed, velocity))
+        return add(parameters, change, self.lr), velocity

@@ -1,0 +1,97 @@
+"""Arithmetic on nested dicts of tensors: all that is sent, stored or saved has this shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+Tree: TypeAlias = "Tensor | Mapping[str, Tree]"
+Weights: TypeAlias = dict[str, Tensor]
+
+SEPARATOR = "/"
+
+
+def tree_map(function: Callable[..., Tensor], tree: Tree, *others: Tree) -> Any:
+    """Apply ``function`` leaf by leaf; every tree must have the names of the first.
+
+    The result has the shape of ``tree``; its type is Any because a caller knows that shape.
+    """
+    if isinstance(tree, Tensor):
+        return function(tree, *others)
+    for other in others:
+        if not isinstance(other, Mapping) or other.keys() != tree.keys():
+            found = sorted(other) if isinstance(other, Mapping) else "a tensor"
+            raise ValueError(f"trees differ: expected the names {sorted(tree)}, found {found}")
+    return {
+        name: tree_map(function, branch, *(other[name] for other in others))  # type: ignore[index]
+        for name, branch in tree.items()
+    }
+
+
+def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield ``(path, tensor)`` pairs; the path of a bare tensor is the empty string."""
+    if isinstance(tree, Tensor):
+        yield prefix, tree
+        return
+    for name, branch in tree.items():
+        if not name or SEPARATOR in name:
+            raise ValueError(f"a name in a tree must be non-empty and without '/', found {name!r}")
+        yield from leaves(branch, f"{prefix}{SEPARATOR}{name}" if prefix else name)
+
+
+def flatten(tree: Tree) -> dict[str, Tensor]:
+    """Nested names become paths, ``{"a": {"b": x}}`` becomes ``{"a/b": x}``."""
+    return dict(leaves(tree))
+
+
+def unflatten(flat: Mapping[str, Tensor]) -> Any:
+    """The inverse of :func:`flatten` for trees without empty branches."""
+    if set(flat) == {""}:
+        return flat[""]
+    tree: dict[str, Tree] = {}
+    for path, tensor in flat.items():
+        *parents, name = path.split(SEPARATOR)
+        branch = tree
+        for parent in parents:
+            branch = branch.setdefault(parent, {})  # type: ignore[assignment]
+        branch[name] = tensor
+    return tree
+
+
+def zeros_like(tree: Tree) -> Any:
+    return tree_map(torch.zeros_like, tree)
+
+
+def clone(tree: Tree) -> Any:
+    return tree_map(lambda leaf: leaf.detach().clone(), tree)
+
+
+def add(first: Tree, second: Tree, scale: float = 1.0) -> Any:
+    """``first + scale * second``, in the dtype of ``first``."""
+    return tree_map(lambda a, b: (a + scale * b).to(a.dtype), first, second)
+
+
+def sub(first: Tree, second: Tree) -> Any:
+    return tree_map(torch.sub, first, second)
+
+
+def byte_count(tree: Tree) -> int:
+    return sum(leaf.numel() * leaf.element_size() for _, leaf in leaves(tree))
+
+
+def same_bits(first: Tree, second: Tree) -> bool:
+    """Whether two trees hold the same names, shapes, dtypes and bits (NaN equals the same NaN)."""
+    one, two = flatten(first), flatten(second)
+    return one.keys() == two.keys() and all(
+        one[name].dtype == two[name].dtype
+        and one[name].shape == two[name].shape
+        and _raw(one[name]) == _raw(two[name])
+        for name in one
+    )
+
+
+def _raw(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()

@@ -1,0 +1,90 @@
+"""FedAvg (McMahan et al., AISTATS 2017), as the partial-label papers use it for a baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedquilt.aggregation import (
+    HeadRows,
+    Weighting,
+    change_of,
+    head_row_weights,
+    mean_change,
+    moved_buffers,
+    weight_parts,
+)
+from fedquilt.data.client_data import ClientData
+from fedquilt.data.loading.batches import Batch
+from fedquilt.losses.binary import masked_bce
+from fedquilt.losses.prior import PositiveWeight, positive_weight
+from fedquilt.method import Local, Method, State
+from fedquilt.payload import Update
+from fedquilt.server_step import ServerStep
+from fedquilt.task import Task
+from fedquilt.totals import Totals
+from fedquilt.tree import Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvg(Method):
+    """Train locally, average the changes; a blank label is taken for a 0, as people do today."""
+
+    unannotated: Literal["negative", "skip"] = "negative"  # what the loss makes of a blank label
+    positive_weight: PositiveWeight = "inverse-prevalence"  # w_c, from annotated entries only
+    positive_weight_cap: float | None = None
+    weighting: Weighting = "samples"  # of clients, for everything but head rows
+    head_rows: HeadRows = "all"  # whose head rows count: all, annotators by images or by positives
+    server_step: ServerStep = ServerStep()
+
+    def init_server(self, weights: Weights, task: Task) -> State:
+        trainable = {name: weights[name] for name in task.layout.body + task.layout.head}
+        velocity = self.server_step.init(trainable)
+        return {"weights": weights} | ({"velocity": velocity} if velocity else {})
+
+    def init_client(self, data: ClientData) -> State:
+        weight = positive_weight(
+            self.positive_weight,
+            data.positive_counts(),
+            data.annotated_counts(),
+            self.positive_weight_cap,
+        )
+        return {"positive_weight": weight}
+
+    def broadcast(self, server: State) -> State:
+        return {"weights": server["weights"]}
+
+    def template(self, received: State, task: Task) -> Update:
+        return weight_parts(received["weights"], task.layout, 0.0, torch.zeros(task.class_count))
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        logits = local.model(batch.views[0]).logits
+        labels, known = self.supervision(batch)
+        return masked_bce(logits, labels, known, local.state["positive_weight"])
+
+    def supervision(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The labels the loss believes, and where."""
+        if self.unannotated == "skip":
+            return batch.labels, batch.known
+        blank_is_zero = torch.where(batch.known, batch.labels, torch.zeros_like(batch.labels))
+        return blank_is_zero, torch.ones_like(batch.known)
+
+    def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
+        return self.weights_update(local, weights), local.state
+
+    def weights_update(self, local: Local, weights: Weights) -> Update:
+        weight = float(len(local.data)) if self.weighting == "samples" else 1.0
+        rows = head_row_weights(self.head_rows, weight, local.data)
+        change = change_of(weights, local.received["weights"])
+        return weight_parts(change, local.layout, weight, rows)
+
+    def update(self, server: State, totals: Totals) -> State:
+        change = mean_change(totals)
+        trainable = {name: server["weights"][name] for name in change}
+        new, velocity = self.server_step.apply(trainable, change, server.get("velocity", {}))
+        new |= moved_buffers(server["weights"], totals)
+        weights = {name: new[name] for name in server["weights"]}  # in the order they came
+        return {"weights": weights} | ({"velocity": velocity} if velocity else {})

@@ -1,0 +1,42 @@
+"""Local only: the lower bound, each client alone with its own images and labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedquilt.method import Local, State
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.payload import Update
+from fedquilt.task import Task
+from fedquilt.totals import Totals
+from fedquilt.tree import Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalOnly(FedAvg):
+    """Every client trains on from its own last weights; no weights are exchanged.
+
+    Head rows of classes a client does not annotate stay as they were initialised.
+    """
+
+    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
+
+    def template(self, received: State, task: Task) -> Update:
+        return {}
+
+    def start(self, local: Local) -> Weights:
+        return self.client_weights(local.received, local.state)
+
+    def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
+        return {}, {**local.state, "weights": weights}
+
+    def update(self, server: State, totals: Totals) -> State:
+        return server
+
+    def global_weights(self, server: State) -> Weights | None:
+        return None
+
+    def client_weights(self, received: State, state: State) -> Weights:
+        weights: Weights = state["weights"] if "weights" in state else received["weights"]
+        return weights

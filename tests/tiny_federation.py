@@ -1,0 +1,108 @@
+"""A federation of a few synthetic images that trains in milliseconds, for tests of methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedquilt.client_states import ClientStates
+from fedquilt.data.client_data import ClientData
+from fedquilt.data.loading.viewing import Viewing, Views
+from fedquilt.engines.local import LocalEngine
+from fedquilt.method import Method, State
+from fedquilt.methods import METHODS
+from fedquilt.models.spec import ModelSpec
+from fedquilt.registry import find
+from fedquilt.rounds import run_rounds, start_server
+from fedquilt.task import Task
+
+CLASSES = ("round", "square", "bright")
+SIZE = 8
+METHOD_NAMES = tuple(METHODS)
+
+
+def make_method(name: str, **settings: object) -> Method:
+    """A method by its name, quick enough for tests; staged methods leave their warm-up early."""
+    method_class = find("method", METHODS, name)
+    method = method_class(**settings)
+    training = replace(method.training, batch_size=8, lr=0.01)
+    early = {"warmup_rounds": 1} if hasattr(method, "warmup_rounds") else {}
+    generous = (
+        {"negative_share": 0.3, "positive_share": 0.3} if hasattr(method, "negative_share") else {}
+    )
+    return replace(method, **{"training": training} | early | generous | settings)
+
+
+def synthetic_labels(count: int, generator: torch.Generator) -> Tensor:
+    return (torch.rand(count, len(CLASSES), generator=generator) < 0.4).to(torch.uint8)
+
+
+def synthetic_images(labels: Tensor, generator: torch.Generator) -> Tensor:
+    """Noise in which each class lights up its own band of rows."""
+    images = torch.rand(len(labels), 1, SIZE, SIZE, generator=generator) * 80
+    for column in range(len(CLASSES)):
+        images[:, :, 2 * column : 2 * column + 2] += 120 * labels[:, column, None, None, None]
+    return images.to(torch.uint8)
+
+
+@dataclass(frozen=True)
+class Federation:
+    task: Task
+    clients: Mapping[str, ClientData]
+
+    def engine(self, states: ClientStates | None = None) -> LocalEngine:
+        return LocalEngine(self.task, self.clients, states=states)
+
+    def train(self, method: Method, *, cohort_size: int | None = None) -> State:
+        """The server's state after all rounds."""
+        engine = self.engine()
+        server = start_server(method, self.task, engine)
+        for round_ in run_rounds(method, self.task, engine, server, cohort_size=cohort_size):
+            server = round_.server
+        return server
+
+
+def make_federation(
+    *,
+    annotated: Sequence[Sequence[int]] = ((0,), (1,), (2,)),
+    images_each: int = 21,
+    rounds: int = 3,
+    garbage: int | None = None,
+    backbone: str = "small-cnn",
+    reverse: bool = False,
+) -> Federation:
+    """One client per entry of ``annotated``, which lists the classes it annotates.
+
+    ``garbage`` stands in the labels a client has not annotated; ``reverse`` names the clients in
+    the opposite order.
+    """
+    clients = {}
+    for number, columns in enumerate(annotated):
+        generator = torch.Generator().manual_seed(number)
+        truth = synthetic_labels(images_each, generator)
+        known = torch.zeros(images_each, len(CLASSES), dtype=torch.bool)
+        known[:, list(columns)] = True
+        hidden = torch.full_like(truth, 0 if garbage is None else garbage)
+        name = f"site-{number}"
+        clients[name] = ClientData(
+            name=name,
+            images=synthetic_images(truth, generator),
+            indices=torch.arange(images_each),
+            labels=torch.where(known, truth, hidden),
+            known=known,
+        )
+    if reverse:
+        clients = dict(reversed(clients.items()))
+    task = Task(
+        classes=CLASSES,
+        clients=tuple(clients),
+        image_shape=(1, SIZE, SIZE),
+        model=ModelSpec(backbone=backbone),
+        viewing=Viewing(views=Views(weak="weak"), mean=(0.5,), std=(0.5,)),
+        round_count=rounds,
+        seed=7,
+    )
+    return Federation(task, clients)

@@ -99,7 +99,7 @@ class Allocation:
                 allocation = cls._from_arrays(header, file["indices"], file["known"])
         except FileNotFoundError:
             raise UserError(
-                f"no allocation at {path}; make one with `fedquilt partition`"
+                f"no allocation at {path}: it is not a run folder's partition.npz"
             ) from None
         except UNREADABLE as error:
             raise UserError(

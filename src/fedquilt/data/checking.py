@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedquilt.data.annotation_map import AnnotationMap, annotation_warnings, build_annotation_map
+from fedquilt.data.bad_image import BadImage
 from fedquilt.data.csv_labels import CsvLabels
 from fedquilt.data.folder_warnings import folder_warnings
 from fedquilt.data.image_cache import ImageFile, add_bad_image, decode_in_order
-from fedquilt.data.image_files import BadImage
 from fedquilt.data.problems import Kind, Place, Problem, Problems
 from fedquilt.data.sources.folder.load import Folder, FolderContent, read_folder
 

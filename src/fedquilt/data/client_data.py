@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -35,6 +35,10 @@ class ClientData:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def to(self, device: torch.device) -> ClientData:
+        """The labels on another device; pixels follow batch by batch."""
+        return replace(self, labels=self.labels.to(device), known=self.known.to(device))
 
     def pixels(self, rows: Tensor) -> Tensor:
         """The images at the client's own row numbers, uint8."""

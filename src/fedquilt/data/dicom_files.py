@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedquilt.data.image_files import (
+from fedquilt.data.bad_image import (
     NEEDS_PYDICOM,
     UNREADABLE_IMAGE,
     UNSUPPORTED_IMAGE,
     BadImage,
-    Pixels,
     refuse_if_too_large,
-    scale_to_bytes,
 )
+from fedquilt.data.grey_values import Pixels, scale_to_bytes
 
 ELEMENTS = [
     "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration", "NumberOfFrames",

@@ -30,7 +30,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from fedquilt.data.image_files import BadImage, Decoded, Decoding, decode_image
+from fedquilt.data.bad_image import BadImage
+from fedquilt.data.image_files import Decoded, Decoding, decode_image
 from fedquilt.data.problems import Problems
 from fedquilt.errors import UserError
 

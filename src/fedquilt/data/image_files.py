@@ -22,58 +22,22 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from fedquilt.data.problems import Kind
-from fedquilt.errors import UserError
+from fedquilt.data.bad_image import (
+    MISSING_IMAGE,
+    TOO_LARGE_IMAGE,
+    UNREADABLE_IMAGE,
+    UNSAFE_NAME,
+    UNSUPPORTED_IMAGE,
+    BadImage,
+    refuse_if_too_large,
+)
+from fedquilt.data.dicom_files import read_dicom
+from fedquilt.data.grey_values import Pixels, scale_to_bytes
 
 Fit: TypeAlias = Literal["crop", "squash", "pad"]
-Pixels: TypeAlias = NDArray[np.uint8]
 
 FORMATS = ("PNG", "JPEG", "TIFF")
 SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".dcm", ".dicom")
-PIXEL_LIMIT = Image.MAX_IMAGE_PIXELS or 89_478_485  # Pillow's guard against decompression bombs
-
-UNSAFE_NAME = Kind(
-    "unsafe-image-name",
-    "image names that lead out of the image folder",
-    "write names relative to the image folder, without '..', drive or leading '/', and replace "
-    "links that lead out of it by the files; nothing outside is opened",
-)
-MISSING_IMAGE = Kind(
-    "missing-image",
-    "images that are not in the folder",
-    "the image column holds file names relative to the image folder, with their endings; add the "
-    "files, give another folder, or remove the rows",
-)
-UNREADABLE_IMAGE = Kind(
-    "unreadable-image",
-    "image files that cannot be decoded",
-    "they are damaged, cut short, or not PNG, JPEG, TIFF or DICOM: export them again, or remove "
-    "their rows",
-)
-UNSUPPORTED_IMAGE = Kind(
-    "unsupported-image",
-    "image files of a kind that is not supported",
-    "expected one 8-bit or 16-bit grey or colour picture per file: convert them, or remove "
-    "their rows",
-)
-TOO_LARGE_IMAGE = Kind(
-    "too-large-image",
-    "images with more pixels than is safe to decode",
-    f"the limit is {PIXEL_LIMIT:,} pixels: scale them down first, or remove their rows",
-)
-NEEDS_PYDICOM = Kind(
-    "needs-pydicom",
-    "DICOM files, which this installation cannot read",
-    "install the DICOM reader: pip install 'fedquilt[dicom]'",
-)
-
-
-class BadImage(UserError):
-    """Why one image cannot be used; never holds the image's name."""
-
-    def __init__(self, kind: Kind, detail: str) -> None:
-        super().__init__(f"{detail}; {kind.advice}")
-        self.kind, self.detail = kind, detail
 
 
 @dataclass(frozen=True)
@@ -111,8 +75,6 @@ def decode_image(path: Path, decoding: Decoding) -> Decoded:
     """Decode and resize; every way in which a file can be bad raises :class:`BadImage`."""
     try:
         if _is_dicom(path):
-            from fedquilt.data.dicom_files import read_dicom
-
             picture, depth = Image.fromarray(read_dicom(path, decoding.window)), "DICOM"
         else:
             picture, depth = _read_picture(path, decoding)
@@ -127,17 +89,6 @@ def decode_image(path: Path, decoding: Decoding) -> Decoded:
         # Decoders meet malformed bytes with nearly every exception there is; their texts may
         # quote the file's name or tags, so only the kind is passed on.
         raise BadImage(UNREADABLE_IMAGE, f"damaged ({type(error).__name__})") from None
-
-
-def scale_to_bytes(values: NDArray[np.generic], low: float, high: float) -> Pixels:
-    """``low`` and less becomes 0, ``high`` and more 255, linearly between."""
-    share = (values.astype(np.float32) - low) / max(high - low, 1e-6)
-    return np.asarray(np.rint(share.clip(0, 1) * 255), dtype=np.uint8)
-
-
-def refuse_if_too_large(width: int, height: int) -> None:
-    if width * height > PIXEL_LIMIT:
-        raise BadImage(TOO_LARGE_IMAGE, f"{width} x {height} pixels")
 
 
 def _is_dicom(path: Path) -> bool:

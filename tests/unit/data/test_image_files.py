@@ -12,8 +12,8 @@ import pytest
 from folder_files import noise, write_grey
 from PIL import Image
 
-from fedquilt.data import image_files
-from fedquilt.data.image_files import (
+from fedquilt.data import bad_image
+from fedquilt.data.bad_image import (
     MISSING_IMAGE,
     NEEDS_PYDICOM,
     TOO_LARGE_IMAGE,
@@ -21,10 +21,8 @@ from fedquilt.data.image_files import (
     UNSAFE_NAME,
     UNSUPPORTED_IMAGE,
     BadImage,
-    Decoding,
-    decode_image,
-    find_image,
 )
+from fedquilt.data.image_files import Decoding, decode_image, find_image
 
 SMALL = Decoding(size=4, channels=1)
 
@@ -181,7 +179,7 @@ def test_other_formats_and_several_pages_are_refused(tmp_path: Path) -> None:
 
 def test_decompression_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_grey(tmp_path / "x.png", 1, (20, 20))
-    monkeypatch.setattr(image_files, "PIXEL_LIMIT", 399)
+    monkeypatch.setattr(bad_image, "PIXEL_LIMIT", 399)
     with pytest.raises(BadImage, match="20 x 20 pixels") as caught:
         decode_image(path, SMALL)
     assert caught.value.kind is TOO_LARGE_IMAGE

@@ -30,18 +30,23 @@ def train_batches(
     *,
     batch_size: int,
     step_count: int,
-    generator: torch.Generator,
+    order: torch.Generator,
+    augmentation: torch.Generator,
     device: torch.device,
 ) -> Iterator[Batch]:
-    """Yield ``step_count`` batches, reshuffling whenever the data has been seen."""
+    """Yield ``step_count`` batches, reshuffling whenever the data has been seen.
+
+    Order and augmentation have generators of their own, so that methods which ask for different
+    views still see the same images in the same order.
+    """
     labels = data.labels.to(torch.float32)
     remaining = step_count
     while remaining > 0:
-        for rows in _epoch_rows(len(data), batch_size, generator)[:remaining]:
+        for rows in _epoch_rows(len(data), batch_size, order)[:remaining]:
             pixels = data.pixels(rows).to(device)
             yield Batch(
                 views=tuple(
-                    make_view(pixels, viewing.view(name), viewing.mean, viewing.std, generator)
+                    make_view(pixels, viewing.view(name), viewing.mean, viewing.std, augmentation)
                     for name in views
                 ),
                 labels=labels[rows].to(device),

@@ -62,10 +62,10 @@ class DigitsMosaic(Source):
         labels = np.zeros((count, self.classes), np.uint8)
         least, most = self.digits_per_image
         for row in range(count):
-            present = random.permutation(self.classes)[: random.randint(least, most + 1)]
+            present = random.permutation(self.classes)[: _between(random, least, most)]
             labels[row, present] = 1
             for digit, (top, left) in zip(present, self._places(random)):
-                drawn = digits[digit][random.randint(len(digits[digit]))]
+                drawn = digits[digit][_between(random, 0, len(digits[digit]) - 1)]
                 place = images[row, 0, top : top + SIDE, left : left + SIDE]
                 np.maximum(place, drawn, out=place)
         return MultiLabelDataset(
@@ -81,7 +81,7 @@ class DigitsMosaic(Source):
         across = self.canvas // SIDE
         cell = self.canvas // across
         starts = cell * np.stack(np.divmod(random.permutation(across**2), across), 1)
-        moves = random.randint(-self.jitter, cell - SIDE + self.jitter + 1, starts.shape)
+        moves = _between(random, -self.jitter, cell - SIDE + self.jitter, starts.shape)
         corners = np.clip(starts + moves, 0, self.canvas - SIDE)
         return [(int(top), int(left)) for top, left in corners]
 
@@ -106,3 +106,10 @@ def _digit_halves(classes: int, seed: int) -> tuple[list[Pixels], list[Pixels]]:
 def _random(seed: int, purpose: str) -> np.random.RandomState:
     """NumPy promises to never change this generator's numbers, so the images stay the same."""
     return np.random.RandomState(seed_for("digits-mosaic", seed, purpose) % 2**32)
+
+
+def _between(
+    random: np.random.RandomState, least: int, most: int, shape: tuple[int, ...] = ()
+) -> NDArray[np.int64]:
+    # Without the type the numbers would depend on the platform's own integers.
+    return np.asarray(random.randint(least, most + 1, shape, dtype=np.int64))

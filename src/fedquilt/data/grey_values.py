@@ -1,0 +1,16 @@
+"""Grey values of any depth as bytes."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Pixels: TypeAlias = NDArray[np.uint8]
+
+
+def scale_to_bytes(values: NDArray[np.generic], low: float, high: float) -> Pixels:
+    """``low`` and less becomes 0, ``high`` and more 255, linearly between."""
+    share = (values.astype(np.float32) - low) / max(high - low, 1e-6)
+    return np.asarray(np.rint(share.clip(0, 1) * 255), dtype=np.uint8)

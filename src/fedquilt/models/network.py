@@ -1,0 +1,116 @@
+"""The contract of every model, images -> (features, logits), and which of its entries are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedquilt.errors import UserError
+from fedquilt.tree import Weights
+
+SHOWN = 5  # how many names an error message lists
+
+
+class Output(NamedTuple):
+    features: Tensor  # (B, d), after pooling
+    logits: Tensor  # (B, C), before the sigmoid
+
+
+class Network(nn.Module):
+    """A backbone that turns images into features and a head that turns features into logits."""
+
+    def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = head
+
+    def forward(self, images: Tensor) -> Output:
+        features = self.backbone(images)
+        return Output(features, self.head(features))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The names of the entries that are sent, by how a method may combine them.
+
+    Frozen parameters and integer buffers (such as batch norm's step counter) are in none of the
+    three: they are never sent.
+    """
+
+    body: tuple[str, ...]  # trainable, shared by all classes
+    head: tuple[str, ...]  # trainable, with one row per class
+    buffers: tuple[str, ...]  # floating point, such as batch norm's running statistics
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.body + self.head + self.buffers
+
+
+def layout_of(network: nn.Module, class_count: int) -> Layout:
+    """Sort the entries; a parameter of the head without a row per class belongs to the body."""
+    parameters = _parameters(network)
+    head = tuple(
+        name
+        for name, tensor in parameters.items()
+        if name.startswith("head.") and tensor.shape[:1] == (class_count,)
+    )
+    body = tuple(name for name in parameters if name not in head)
+    return Layout(body=body, head=head, buffers=tuple(_buffers(network)))
+
+
+def read_weights(network: nn.Module) -> Weights:
+    """A copy of every entry of the layout: parameters, then buffers, in the network's order."""
+    entries = _parameters(network) | _buffers(network)
+    return {name: tensor.detach().clone() for name, tensor in entries.items()}
+
+
+def write_weights(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Overwrite every entry of the layout in place; the names and shapes must be the network's."""
+    entries = _parameters(network) | _buffers(network)
+    missing = [name for name in entries if name not in weights]
+    unexpected = [name for name in weights if name not in entries]
+    misshaped = [
+        f"{name} {tuple(weights[name].shape)} instead of {tuple(entry.shape)}"
+        for name, entry in entries.items()
+        if name in weights and weights[name].shape != entry.shape
+    ]
+    problems = [
+        f"{len(names)} {kind} ({summary(names)})"
+        for kind, names in (
+            ("missing", missing),
+            ("unexpected", unexpected),
+            ("of another shape", misshaped),
+        )
+        if names
+    ]
+    if problems:
+        raise UserError(
+            f"these weights are of another model: {', '.join(problems)}; "
+            "use the model settings (backbone, channels, classes) they were made with"
+        )
+    with torch.no_grad():
+        for name, entry in entries.items():
+            entry.copy_(weights[name])
+
+
+def summary(names: list[str]) -> str:
+    """The first few names, for an error message."""
+    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+
+
+def _parameters(network: nn.Module) -> dict[str, Tensor]:
+    return {name: entry for name, entry in network.named_parameters() if entry.requires_grad}
+
+
+def _buffers(network: nn.Module) -> dict[str, Tensor]:
+    # Only persistent buffers are state; the others are tables that a model derives when built.
+    persistent = network.state_dict(keep_vars=True).keys()
+    return {
+        name: entry
+        for name, entry in network.named_buffers()
+        if entry.is_floating_point() and name in persistent
+    }

@@ -1,0 +1,57 @@
+"""ModelSpec: which network a study trains, as a value that a recipe can hold."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from fedquilt.errors import UserError
+from fedquilt.models.backbones import build_backbone, feature_count
+from fedquilt.models.head import build_head
+from fedquilt.models.network import Network
+from fedquilt.models.weights import load_backbone
+from fedquilt.seeding import seed_for
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """A backbone, its initial weights, and the mean and deviation its images are normalised by."""
+
+    backbone: str = "small-cnn"  # a built-in name or any name of timm
+    weights: str = "random"  # or "timm", or the path of a .safetensors file
+    small_stem: bool = False  # stride 1 in a ResNet's first convolution, for 64 px and below
+    mean: tuple[float, ...] = (0.5,)  # one for all channels, or one per channel; pixels in 0..1
+    std: tuple[float, ...] = (0.5,)
+
+    def build(self, *, channels: int, class_count: int, seed: int) -> Network:
+        """The same seed gives the same bits; the global generators are left as they were."""
+        self._check(channels)
+        with torch.random.fork_rng(devices=()), torch.device("cpu"):
+            # torch.manual_seed would also reseed the accelerators, which fork_rng does not restore.
+            torch.default_generator.manual_seed(seed_for(seed, "backbone"))
+            backbone = build_backbone(
+                self.backbone,
+                channels,
+                small_stem=self.small_stem,
+                pretrained=self.weights == "timm",
+            )
+            head = build_head(feature_count(backbone), class_count, seed)
+        if self.weights not in ("random", "timm"):
+            report = load_backbone(backbone, Path(self.weights))
+            log.log(logging.WARNING if report.unmatched else logging.INFO, "%s", report)
+        return Network(backbone, head)
+
+    def _check(self, channels: int) -> None:
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, channels):
+                raise UserError(
+                    f"model.{name} has {len(values)} values for images of {channels} channels; "
+                    f"give 1 or {channels}"
+                )
+        if min(self.std) <= 0:
+            raise UserError(f"model.std must be positive, found {self.std}")

@@ -1,16 +1,18 @@
-"""fedquilt: federated multi-label learning when every site has annotated only part of the labels."""
+"""fedquilt: federated multi-label learning when every site annotates only part of the labels."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fedquilt.version import VERSION
+
 if TYPE_CHECKING:
     from fedquilt.experiment import run
     from fedquilt.finished_run import Run, read_run
     from fedquilt.recipe import Recipe, read_recipe, recipe_from
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = ["Recipe", "Run", "read_recipe", "read_run", "recipe_from", "run"]
 
 _HOMES = {

@@ -12,12 +12,15 @@ from typing import Any
 def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Write beside the target, then rename over it; ``durable`` waits for the disk."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
     if durable:
         wait_for_disk(path.parent)
 

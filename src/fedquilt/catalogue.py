@@ -102,4 +102,4 @@ def _entry(name: str, place: str) -> Entry:
 
 
 def _first_line(docstring: str) -> str:
-    return docstring.partition("\n")[0]
+    return docstring.partition("\n")[0].replace("``", "`")

@@ -68,9 +68,11 @@ class Checkpoints:
         path = self._folder / f"round-{self._reached.round_count:06d}.json"
         write_json(path, content | {"digest": _digest(content)})
         paths = self._paths()
-        for old in paths[KEPT:]:
-            old.unlink()
-        self._objects.keep_only(set().union(*map(_referenced, paths[:KEPT])))
+        kept = paths[paths.index(path) :][:KEPT]  # newer ones were refused, or are run again
+        for other in set(paths) - set(kept):
+            other.unlink()
+        in_use = {*self._clients.values(), *self._in_round.values()}
+        self._objects.keep_only(in_use.union(*map(_referenced, kept)))
 
     def restore(self) -> tuple[Saved | None, list[str]]:
         """The newest whole checkpoint, and what was wrong with any newer one."""
@@ -84,7 +86,7 @@ class Checkpoints:
             except DamagedObject as error:
                 complaints.append(f"checkpoint {path.name} is not used: {error}")
                 continue
-            self._clients = dict(content["clients"])
+            self._clients, self._in_round = dict(content["clients"]), {}
             self._reached = Saved(content["round_count"], server)
             return self._reached, complaints
         return None, complaints

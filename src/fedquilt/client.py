@@ -16,10 +16,10 @@ from fedquilt.errors import UserError
 from fedquilt.local_optimizer import LocalOptimizer, gradients_of
 from fedquilt.method import Local, Method, State
 from fedquilt.models.network import Network, Output, read_weights, write_weights
-from fedquilt.payload import Mean, Update
+from fedquilt.payload import Mean, Update, on_cpu
 from fedquilt.seeding import generator_for, seed_for
 from fedquilt.task import Task
-from fedquilt.tree import Weights
+from fedquilt.tree import Weights, moved
 
 LOSS_PART = "training_loss"  # added by the engine to what a method sends
 PREDICTION_BATCH = 256
@@ -74,12 +74,13 @@ def run_client(
     All randomness comes from the names (run, round, client), so neither the order of clients nor
     an interruption changes a bit.
     """
-    names = (task.seed, "client", data.name, round_index)
+    names = _names(task, data, round_index)
+    device = workspace.device
     local = Local(
         round_index=round_index,
-        received=received,
-        state=kept.get("method") or method.init_client(data),
-        data=data,
+        received=moved(received, device),
+        state=moved(kept.get("method") or method.init_client(data), device),
+        data=data.to(device),
         layout=task.layout,
         model=workspace.training,
         forward=workspace.forward,
@@ -96,7 +97,8 @@ def run_client(
     weights = read_weights(workspace.training)
     update, state = method.finish(local, weights, steps)
     new = {"method": state} | ({"optimizer": optimizer.state()} if optimizer else {})
-    return {**update, LOSS_PART: Mean(loss, float(steps))}, new
+    sent = on_cpu({**update, LOSS_PART: Mean(loss, float(steps))})
+    return sent, moved(new, torch.device("cpu"))
 
 
 def _train(
@@ -104,13 +106,14 @@ def _train(
 ) -> tuple[LocalOptimizer | None, Tensor, int]:
     """The step loop. The optimiser is returned only if its memory is to be kept."""
     training = method.training
-    parameters = dict(workspace.training.named_parameters())
+    names = workspace.training.named_parameters()
+    parameters = {name: entry for name, entry in names if entry.requires_grad}
     optimizer = LocalOptimizer(
         parameters,
         training,
         training.lr_at(local.round_index, task.round_count),
         local.layout.head,
-        local.data.known.any(0).to(workspace.device),
+        local.data.known.any(0),
     )
     if training.keep_optimizer and memory:
         optimizer.load_state(memory)
@@ -124,7 +127,8 @@ def _train(
         task.viewing,
         batch_size=training.batch_size,
         step_count=steps,
-        generator=generator_for(task.seed, "client", local.data.name, local.round_index, "batches"),
+        order=generator_for(*_names(task, local.data, local.round_index), "order"),
+        augmentation=generator_for(*_names(task, local.data, local.round_index), "augmentation"),
         device=workspace.device,
     ):
         workspace.training.zero_grad(set_to_none=True)
@@ -138,7 +142,12 @@ def _train(
         local.state = method.after_step(local, live)
         total += loss.detach()
     _require_finite(total, local)
-    return optimizer if training.keep_optimizer else None, total.cpu() / steps, steps
+    return optimizer if training.keep_optimizer else None, total / steps, steps
+
+
+def _names(task: Task, data: ClientData, round_index: int) -> tuple[int | str, ...]:
+    """What a client's randomness in a round is named by."""
+    return (task.seed, "client", data.name, round_index)
 
 
 def _require_finite(loss: Tensor, local: Local) -> None:

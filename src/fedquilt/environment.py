@@ -8,11 +8,14 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-PACKAGES = ("fedquilt", "torch", "torchvision", "timm", "numpy", "scikit-learn")
+from fedquilt.version import VERSION
+
+PACKAGES = ("torch", "torchvision", "timm", "numpy", "scikit-learn")
 
 
 def environment(device: str) -> dict[str, str | int]:
     return {
+        "fedquilt": VERSION,
         "python": platform.python_version(),
         **{name: _version(name) for name in PACKAGES},
         "platform": f"{platform.system()} {platform.machine()}",

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.loading.views import normalise
+from fedquilt.errors import UserError
 from fedquilt.metrics import Report, score
 from fedquilt.models.network import Output
 from fedquilt.task import Task
-from fedquilt.tree import Weights
+from fedquilt.tree import Weights, moved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,15 @@ class Evaluation:
     threshold: float = 0.5
     strict: bool = False  # True: positive above the threshold only, not at it
     batch_size: int = 256
+
+    def __post_init__(self) -> None:
+        for name in ("every", "batch_size"):
+            if getattr(self, name) < 1:
+                raise UserError(
+                    f"evaluation.{name} must be at least 1, found {getattr(self, name)}"
+                )
+        if not 0 <= self.threshold <= 1:
+            raise UserError(f"evaluation.threshold must be in 0..1, found {self.threshold}")
 
 
 def predict_probabilities(
@@ -36,7 +46,7 @@ def predict_probabilities(
     device: torch.device,
 ) -> Tensor:
     """Probabilities (N, C) for uint8 images, batch by batch."""
-    viewing = task.viewing
+    viewing, weights = task.viewing, moved(weights, device)
     batches = [
         forward(weights, normalise(pixels.to(device), viewing.mean, viewing.std)).logits
         for pixels in images.split(batch_size)

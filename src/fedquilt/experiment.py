@@ -46,7 +46,7 @@ def run(
     folder = RunFolder(out)
     with folder.begin(recipe, resume=resume):
         simulation = simulate(recipe, cache, splits)
-        simulation.allocation.save(folder.partition)
+        folder.keep(recipe, simulation.allocation)
         run_ = _Run(recipe, folder, simulation, device, observe)
         run_.restore()
         try:
@@ -117,12 +117,14 @@ class _Run:
             cohort_size=recipe.cohort_size,
         ):
             self.server = round_.server
-            self.checkpoints.advance(round_.index + 1, round_.server)
             is_last = round_.index + 1 == task.round_count
             due = (round_.index + 1) % recipe.evaluation.every == 0 or is_last
             record = self._record(round_, self._assess() if due else None)
             self.folder.history.append(record)
+            # Not before: a saved round without its record would leave a gap in the history.
+            self.checkpoints.advance(round_.index + 1, round_.server)
             if (round_.index + 1) % recipe.checkpoint_every == 0 or is_last:
+                self.folder.history.make_durable()
                 self.checkpoints.save()
             self.observe("round", record)
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedquilt.atomic_files import write_bytes
+from fedquilt.atomic_files import wait_for_disk, write_bytes
 
 
 class History:
@@ -16,6 +16,10 @@ class History:
     def append(self, record: dict[str, Any]) -> None:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record, allow_nan=False) + "\n")
+
+    def make_durable(self) -> None:
+        """Wait for the disk, so that no power cut leaves a checkpoint without its history."""
+        wait_for_disk(self._path)
 
     def read(self) -> list[dict[str, Any]]:
         """The whole lines; one that a killed process left unfinished is not a round."""

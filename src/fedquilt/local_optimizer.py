@@ -15,8 +15,9 @@ from fedquilt.tree import Tree, Weights
 class LocalOptimizer:
     """Steps a network in place.
 
-    ``exempt_rows`` marks classes whose head rows decay must not touch: with coupled decay, Adam
-    turns the decay of a row that gets no gradient into full-size steps towards zero.
+    ``annotated`` marks the classes whose head rows may decay where the training exempts the others:
+    with coupled decay, Adam turns the decay of a row that gets no gradient into full-size steps
+    towards zero.
     """
 
     def __init__(
@@ -61,7 +62,9 @@ class LocalOptimizer:
     def load_state(self, saved: Mapping[str, Mapping[str, Tensor]]) -> None:
         for name, memory in saved.items():
             self._torch.state[self._parameters[name]] = {
-                key: value.clone() for key, value in memory.items()
+                # Adam counts its steps on the host, or would wait for the device at every step.
+                key: value.clone() if key == "step" else value.to(self._parameters[name]).clone()
+                for key, value in memory.items()
             }
 
     def _build(self) -> torch.optim.Optimizer:

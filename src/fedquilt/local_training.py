@@ -15,12 +15,12 @@ class LocalTraining:
 
     epochs: int = 1  # passes over the client's data in a round
     steps: int | None = None  # optimiser steps in a round, instead of epochs
-    batch_size: int = 32
-    optimizer: Literal["adam", "sgd"] = "adam"
-    lr: float = 3e-4
+    batch_size: int = 32  # images a step
+    optimizer: Literal["adam", "sgd"] = "adam"  # made anew every round, unless kept
+    lr: float = 3e-4  # learning rate
     betas: tuple[float, float] = (0.9, 0.999)  # of Adam
     momentum: float = 0.0  # of SGD
-    weight_decay: float = 0.0
+    weight_decay: float = 0.0  # strength; it decides rankings, see docs/weight_decay.md
     decay: Literal["coupled", "decoupled"] = "coupled"  # coupled: Adam with L2; decoupled: AdamW
     decay_unannotated_rows: bool = (
         True  # False: head rows of classes a client does not annotate rest
@@ -32,12 +32,20 @@ class LocalTraining:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "lr"):
-            if getattr(self, name) <= 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise UserError(f"training.{name} must be positive, found {getattr(self, name)}")
         if self.steps is not None and self.steps <= 0:
             raise UserError(f"training.steps must be positive or left out, found {self.steps}")
-        if self.weight_decay < 0:
+        if not 0 <= self.weight_decay < math.inf:
             raise UserError(f"training.weight_decay must be >= 0, found {self.weight_decay}")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise UserError(f"training.betas must be in [0, 1), found {self.betas}")
+        if not 0 <= self.momentum < 1:
+            raise UserError(f"training.momentum must be in [0, 1), found {self.momentum}")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise UserError(
+                f"training.clip_norm must be positive or left out, found {self.clip_norm}"
+            )
         if self.optimizer == "sgd" and self.decay == "decoupled" and self.weight_decay > 0:
             raise UserError("training.decay = 'decoupled' is for adam; sgd has coupled decay only")
 

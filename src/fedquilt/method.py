@@ -45,7 +45,7 @@ class Method(ABC):
     and ``torch.where``, never boolean indexing or ``.item()``.
     """
 
-    training: LocalTraining = LocalTraining()
+    training: LocalTraining = LocalTraining()  # how a client trains in a round
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # named sets of fields
     needs_complete_labels: ClassVar[bool] = False  # an upper bound, possible in simulation only

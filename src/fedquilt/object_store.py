@@ -8,6 +8,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
+from torch import Tensor
 
 from fedquilt.atomic_files import wait_for_disk, write_bytes
 from fedquilt.tree import Tree, flatten, unflatten
@@ -24,6 +25,7 @@ class ObjectStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._whole: set[str] = set()  # keys whose files this process has written or read
         folder.mkdir(parents=True, exist_ok=True)
 
     def put(self, tree: Tree) -> str:
@@ -31,11 +33,12 @@ class ObjectStore:
         flat = {name: tensor.detach().cpu().contiguous() for name, tensor in flatten(tree).items()}
         if not flat:
             return EMPTY
-        content = save(flat)
+        content = save(_apart(flat))
         key = hashlib.sha256(content).hexdigest()
         path = self._path(key)
-        if not path.exists():
+        if key not in self._whole or not path.exists():  # an older file may be damaged
             write_bytes(path, content, durable=False)
+            self._whole.add(key)
         return key
 
     def get(self, key: str) -> Any:
@@ -48,9 +51,11 @@ class ObjectStore:
         if hashlib.sha256(content).hexdigest() != key:
             raise DamagedObject(f"{self._path(key).name} was cut short or altered")
         try:
-            return unflatten(load(content))
+            tree = unflatten(load(content))
         except SafetensorError as error:
             raise DamagedObject(f"{self._path(key).name} is not safetensors: {error}") from error
+        self._whole.add(key)
+        return tree
 
     def make_durable(self, keys: set[str]) -> None:
         """Wait until the disk holds these objects, so that a power cut cannot undo them."""
@@ -65,3 +70,14 @@ class ObjectStore:
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.safetensors"
+
+
+def _apart(flat: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copies where tensors share memory, which safetensors refuses and states may do."""
+    seen: set[int] = set()
+    result = {}
+    for name, tensor in flat.items():
+        storage = tensor.untyped_storage().data_ptr()
+        result[name] = tensor.clone() if storage in seen else tensor
+        seen.add(storage)
+    return result

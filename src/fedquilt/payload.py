@@ -9,7 +9,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from fedquilt.tree import Tree, byte_count, tree_map
+from fedquilt.tree import Tree, byte_count, moved, tree_map
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,25 @@ Update: TypeAlias = Mapping[str, Part]
 
 
 def summands(part: Sum | Mean) -> dict[str, Tree]:
-    """What is added up for a part: plain float64 sums, whatever the part means."""
+    """What is added up for a part: plain float64 sums, in memory of their own."""
     if isinstance(part, Sum):
-        return {"total": tree_map(lambda leaf: leaf.to(torch.float64), part.value)}
-    weight = weight_of(part)
+        return {"total": tree_map(lambda leaf: leaf.to(torch.float64, copy=True), part.value)}
+    weight = weight_of(part).clone()
     weighted = tree_map(
         lambda leaf: leaf.to(torch.float64) * over_leading_axes(weight, leaf), part.value
     )
     return {"total": weighted, "weight": weight}
+
+
+def on_cpu(update: Update) -> Update:
+    """An update as it leaves the client: nothing of it stays on an accelerator."""
+    host = torch.device("cpu")
+    return {
+        name: Mean(moved(part.value, host), weight_of(part).to(host))
+        if isinstance(part, Mean)
+        else type(part)(moved(part.value, host))
+        for name, part in update.items()
+    }
 
 
 def update_bytes(update: Update) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import tomllib
@@ -23,6 +24,8 @@ from fedquilt.method import Method
 from fedquilt.methods import all_methods
 from fedquilt.models.spec import ModelSpec
 from fedquilt.strict_reading import Tables, plain, read
+
+NO_PATHS = ("random", "timm")  # model.weights that name no file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +88,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 def with_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """Settings with ``method.warmup_rounds=20`` and the like applied; the value is TOML."""
-    result = json.loads(json.dumps(settings))
+    result: Any = copy.deepcopy(dict(settings))
     for override in overrides:
         place, equals, text = override.partition("=")
         if not equals or not place.strip():
@@ -115,8 +118,9 @@ def _anchored(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
     places = {"data": ("folder", "labels", "label_names"), "model": ("weights",)}
     for table, keys in places.items():
         for key in keys:
-            entry = settings.get(table, {}).get(key)
-            if isinstance(entry, str) and (folder / entry).exists():
+            given = settings.get(table)
+            entry = given.get(key) if isinstance(given, dict) else None
+            if isinstance(entry, str) and entry not in NO_PATHS and (folder / entry).exists():
                 settings[table][key] = str((folder / entry).resolve())
     return settings
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fedquilt.atomic_files import write_json
+from fedquilt.data.allocation import Allocation
 from fedquilt.errors import UserError
 from fedquilt.history import History
 from fedquilt.recipe import Recipe, recipe_from
@@ -36,10 +37,27 @@ class RunFolder:
                     "or give another folder with --out"
                 )
             self._refuse_other_recipe(recipe)
-        self.path.mkdir(parents=True, exist_ok=True)
-        claim = self._claim()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"{self.path} cannot be a run folder: {error.strerror}; give another --out"
+            ) from error
+        return self._claim()
+
+    def keep(self, recipe: Recipe, allocation: Allocation) -> None:
+        """Save the recipe and who holds what; a run that goes on must find both as they were.
+
+        Not before the data were loaded: a wrong path must not leave a folder that refuses the
+        corrected recipe.
+        """
+        if self.partition.exists() and Allocation.load(self.partition).hash != allocation.hash:
+            raise UserError(
+                f"the data have changed since {self.path} was begun: its clients would hold other "
+                "images or labels than before; restore the data, or give another --out"
+            )
+        allocation.save(self.partition)
         write_json(self.recipe, recipe.to_dict())
-        return claim
 
     def read_recipe(self) -> Recipe:
         return recipe_from(self.read_json(self.recipe))
@@ -52,7 +70,7 @@ class RunFolder:
                 f"{self.path} holds no {path.name}: it is not a run folder, or the run has not "
                 "come that far"
             ) from None
-        except json.JSONDecodeError as error:
+        except ValueError as error:  # no JSON, or no text at all
             raise UserError(f"{path} is damaged: {error}") from error
 
     def _claim(self) -> IO[str]:
@@ -70,13 +88,17 @@ class RunFolder:
 
     def _refuse_other_recipe(self, recipe: Recipe) -> None:
         begun, given = self.read_json(self.recipe), recipe.to_dict()
-        differing = sorted(_differences(begun, given, ""))
+        differing = sorted(_differences(begun, given, ""), key=_names_first)
         if differing:
             raise UserError(
                 f"{self.path} was begun with another recipe; it differs in "
                 f"{', '.join(differing[:8])}. Resume with the same recipe (or with none: "
                 f"`fedquilt run --out {self.path} --resume`), or give another --out"
             )
+
+
+def _names_first(place: str) -> tuple[bool, str]:
+    return not place.endswith(".name"), place
 
 
 def _differences(one: Any, two: Any, place: str) -> list[str]:

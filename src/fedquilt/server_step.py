@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from fedquilt.errors import UserError
@@ -12,11 +13,11 @@ from fedquilt.tree import Weights, add, tree_map, zeros_like
 class ServerStep:
     """Plain averaging (the default), or averaging with a server learning rate and momentum."""
 
-    lr: float = 1.0
-    momentum: float = 0.0
+    lr: float = 1.0  # how much of the mean change is applied
+    momentum: float = 0.0  # how much of the last round's step is added
 
     def __post_init__(self) -> None:
-        if self.lr <= 0 or not 0 <= self.momentum < 1:
+        if not 0 < self.lr < math.inf or not 0 <= self.momentum < 1:
             raise UserError(
                 "server_step needs lr > 0 and 0 <= momentum < 1, "
                 f"found lr = {self.lr}, momentum = {self.momentum}"

@@ -7,6 +7,7 @@ whose type is a key of ``tables`` is chosen by ``name`` from that table.
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -24,7 +25,9 @@ def read(kind: Any, value: Any, where: str, tables: Tables) -> Any:
     if origin in (types.UnionType, typing.Union):
         return _read_union(kind, value, where, tables)
     if origin is Literal:
-        if value not in typing.get_args(kind):
+        if value is None and "none" in typing.get_args(kind):
+            return "none"  # a bare none on the command line
+        if not any(type(value) is type(it) and value == it for it in typing.get_args(kind)):
             choices = ", ".join(repr(choice) for choice in typing.get_args(kind))
             raise UserError(f"{where} must be one of {choices}; found {value!r}")
         return value
@@ -47,7 +50,8 @@ def _read_dataclass(kind: Any, value: Any, where: str, tables: Tables) -> Any:
         family, table = tables[kind]
         if "name" not in settings:
             raise UserError(f"{where}.name is missing: which {family}?{nearest('', table)}")
-        kind = find(family, table, settings.pop("name"))
+        name = _read_scalar(str, settings.pop("name"), f"{where}.name")
+        kind = find(family, table, name)
         settings = _variant(kind, settings.pop("variant", None), where) | settings
     hints = typing.get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
@@ -74,6 +78,7 @@ def _read_dataclass(kind: Any, value: Any, where: str, tables: Tables) -> Any:
 def _variant(kind: Any, name: str | None, where: str) -> dict[str, Any]:
     if name is None:
         return {}
+    name = _read_scalar(str, name, f"{where}.variant")
     variants = getattr(kind, "variants", {})
     if name not in variants:
         raise UserError(
@@ -121,6 +126,8 @@ def _read_mapping(kind: Any, value: Any, where: str, tables: Tables) -> dict[str
 def _read_scalar(kind: Any, value: Any, where: str) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if kind is float and isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{where} must be a finite number, found {value}")
     if kind in (int, float, str, bool) and type(value) is kind:
         return value
     name = getattr(kind, "__name__", str(kind))

@@ -13,7 +13,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from fedquilt.assessment import GLOBAL
-from fedquilt.data.image_files import BadImage, Decoding, decode_image
+from fedquilt.data.bad_image import BadImage
+from fedquilt.data.image_files import Decoding, decode_image
 from fedquilt.data.loading.viewing import Viewing
 from fedquilt.errors import UserError, nearest
 from fedquilt.evaluation import predict_probabilities
@@ -73,9 +74,9 @@ class TrainedModels:
             if not path.is_file():
                 raise UserError(f"there is no image file {path}")
             try:
-                pixels.append(torch.from_numpy(decode_image(path, self.decoding).pixels))
+                pixels.append(torch.tensor(decode_image(path, self.decoding).pixels))
             except BadImage as bad:
-                raise UserError(f"{path}: {bad}") from None
+                raise UserError(f"{path} cannot be used: {bad.detail}") from None
         empty = torch.zeros(0, *self.image_shape, dtype=torch.uint8)
         return torch.stack(pixels) if pixels else empty
 

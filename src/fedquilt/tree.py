@@ -20,6 +20,8 @@ def tree_map(function: Callable[..., Tensor], tree: Tree, *others: Tree) -> Any:
     The result has the shape of ``tree``; its type is Any because a caller knows that shape.
     """
     if isinstance(tree, Tensor):
+        if any(isinstance(other, Mapping) for other in others):
+            raise ValueError("trees differ: expected a tensor, found names")
         return function(tree, *others)
     for other in others:
         if not isinstance(other, Mapping) or other.keys() != tree.keys():
@@ -67,6 +69,11 @@ def zeros_like(tree: Tree) -> Any:
 
 def clone(tree: Tree) -> Any:
     return tree_map(lambda leaf: leaf.detach().clone(), tree)
+
+
+def moved(tree: Tree, device: torch.device) -> Any:
+    """The tree on another device; tensors that are there already are not copied."""
+    return tree_map(lambda leaf: leaf.to(device), tree)
 
 
 def add(first: Tree, second: Tree, scale: float = 1.0) -> Any:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
+from torch import Tensor
 
 from fedquilt.payload import Mean, Update, weight_of
 from fedquilt.tree import Tree, leaves
@@ -30,13 +33,14 @@ def check_update(update: Update, expected: Update, client: str) -> None:
         _check_value(part.value, like.value, where)
         if isinstance(part, Mean) and isinstance(like, Mean):
             _check_weight(part, like, where)
+            _check_products(part, where)
 
 
 def _check_value(value: Tree, like: Tree, where: str) -> None:
-    found, wanted = dict(leaves(value)), dict(leaves(like))
-    if found.keys() != wanted.keys():
-        odd = sorted(found.keys() ^ wanted.keys())
+    odd = sorted(_branches(value, where) ^ _branches(like, where))
+    if odd:
         raise RefusedUpdate(f"{where}: the names differ from what was expected: {odd[:5]}")
+    found, wanted = dict(leaves(value)), dict(leaves(like))
     for path, leaf in found.items():
         place = f"{where}, {path!r}" if path else where
         if leaf.shape != wanted[path].shape or leaf.dtype != wanted[path].dtype:
@@ -48,8 +52,38 @@ def _check_value(value: Tree, like: Tree, where: str) -> None:
             raise RefusedUpdate(f"{place}: holds NaN or infinite numbers")
 
 
+def _branches(tree: object, where: str, prefix: str = "") -> set[str]:
+    """The paths of all leaves and of empty branches; a tree of anything else is refused."""
+    if isinstance(tree, Tensor):
+        return {prefix}
+    if not isinstance(tree, Mapping):
+        raise RefusedUpdate(f"{where}: expected tensors by name, found {type(tree).__name__}")
+    if not tree:
+        return {f"{prefix}/"}
+    bad = [name for name in tree if not isinstance(name, str) or not name or "/" in name]
+    if bad:
+        raise RefusedUpdate(f"{where}: a name must be non-empty text without '/', found {bad[:5]}")
+    return set().union(
+        *(
+            _branches(branch, where, f"{prefix}/{name}" if prefix else name)
+            for name, branch in tree.items()
+        )
+    )
+
+
+def _check_products(part: Mean, where: str) -> None:
+    """Finite numbers can still have an infinite product, which the sums would never lose again."""
+    heaviest = weight_of(part).amax() if weight_of(part).numel() else torch.zeros(())
+    for _, leaf in leaves(part.value):
+        if leaf.numel() and not bool(torch.isfinite(leaf.abs().amax().double() * heaviest)):
+            raise RefusedUpdate(f"{where}: value times weight is too large a number")
+
+
 def _check_weight(part: Mean, like: Mean, where: str) -> None:
-    weight, wanted = weight_of(part), weight_of(like)
+    try:
+        weight, wanted = weight_of(part), weight_of(like)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise RefusedUpdate(f"{where}: a weight must be a number or a tensor") from error
     if weight.shape != wanted.shape:
         raise RefusedUpdate(
             f"{where}: expected a weight of shape {tuple(wanted.shape)}, "

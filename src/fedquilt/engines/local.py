@@ -77,7 +77,7 @@ class LocalEngine:
         for name in sorted(self._clients):
             state = self._states.get(name)
             if self._audit is not None and state:
-                self._audit.record(name, method.pseudo_labels(state["method"]))
+                self._audit.record(name, method.pseudo_labels(state.get("method", {})))
 
     def personal_weights(self, method: Method, payload: State) -> Iterator[tuple[str, Weights]]:
         """Each client's own model, for methods that have no global one."""

@@ -35,10 +35,10 @@ class FedAvg(Method):
 
     unannotated: Literal["negative", "skip"] = "negative"  # what the loss makes of a blank label
     positive_weight: PositiveWeight = "inverse-prevalence"  # w_c, from annotated entries only
-    positive_weight_cap: float | None = None
+    positive_weight_cap: float | None = None  # the largest positive weight, if there is to be one
     weighting: Weighting = "samples"  # of clients, for everything but head rows
     head_rows: HeadRows = "all"  # whose head rows count: all, annotators by images or by positives
-    server_step: ServerStep = ServerStep()
+    server_step: ServerStep = ServerStep()  # what the server does with the mean change
 
     def init_server(self, weights: Weights, task: Task) -> State:
         trainable = {name: weights[name] for name in task.layout.body + task.layout.head}

@@ -46,7 +46,7 @@ class FedMLP(FedAvg):
 
     unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     positive_weight: PositiveWeight = "none"  # the prior in the logits takes its place
-    warmup_rounds: int = 50  # t_1
+    warmup_rounds: int = 50  # t_1: rounds on annotated labels only, before any is filled in
     warmup_views: int = 2  # views an image is trained on in the warm-up; 1 where views do not vary
     detection: bool = True  # MLD: tag missing labels
     logit_adjustment: bool = True  # LA, the W of WPC: the client's prior in the logits
@@ -59,9 +59,9 @@ class FedMLP(FedAvg):
     low: float = 0.3  # L: a probability below counts as decided
     high: float = 0.7  # R: a probability above counts as decided
     difficulty_on: Literal["missing", "active"] = "missing"  # the classes that feed d_c
-    prototype_weights: Literal["counts", "clients", "samples"] = "counts"  # in their mean
+    prototype_weights: Literal["counts", "clients", "samples"] = "counts"  # in the mean
     prototype_age_limit: int = 10  # rounds a prototype may outlive its last report
-    missing_prior: Literal["tagged", "client"] = "tagged"  # tagged positives, as a share of what
+    missing_prior: Literal["tagged", "client"] = "tagged"  # positives among tagged cells or all
     feature_view: Literal["plain", "weak"] = "plain"  # images that prototypes are computed on
     positives_need_negatives: bool = False  # no positive tag in a round without a negative one
 

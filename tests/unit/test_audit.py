@@ -1,0 +1,104 @@
+"""How many labels were filled in, and how many rightly, counted by hand."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, tensor
+
+from fedquilt.audit import PseudoLabelAudit
+from fedquilt.data.client_data import ClientData
+from fedquilt.data.dataset import MultiLabelDataset
+
+TRUTH = tensor([[1, 0], [1, 1], [0, 1], [0, 0], [1, 1]], dtype=torch.uint8)
+
+
+def audit(known_truth: Tensor | None = None) -> PseudoLabelAudit:
+    """Client x holds images 3, 0 and 1, client y holds 2 and 4; each annotates one class."""
+    dataset = MultiLabelDataset(
+        images=torch.zeros(5, 1, 1, 1, dtype=torch.uint8),
+        labels=TRUTH,
+        known=torch.ones(5, 2, dtype=torch.bool) if known_truth is None else known_truth,
+        classes=("one", "two"),
+        ids=tuple("abcde"),
+    )
+    clients = {}
+    for name, rows, column in (("x", [3, 0, 1], 1), ("y", [2, 4], 0)):
+        known = torch.zeros(len(rows), 2, dtype=torch.bool)
+        known[:, column] = True
+        clients[name] = ClientData(
+            name, dataset.images, tensor(rows), torch.where(known, TRUTH[rows], 0), known
+        )
+    return PseudoLabelAudit(dataset, clients)
+
+
+def tags(values: list[list[int]]) -> Tensor:
+    return tensor(values, dtype=torch.int8)
+
+
+def test_a_method_without_pseudo_labels_has_no_summary():
+    empty = audit()
+    assert empty.summary() is None
+    empty.record("x", None)
+    assert empty.summary() is None
+
+
+def test_counts_by_hand():
+    counted = audit()
+    # Class one is hidden from x, where the truth is 0, 1, 1; it says 1, 1 and leaves one open.
+    counted.record("x", tags([[1, -1], [1, -1], [-1, -1]]))
+    # Class two is hidden from y, where the truth is 1, 1; it says 0 and 1.
+    counted.record("y", tags([[-1, 0], [-1, 1]]))
+    assert counted.summary() == {
+        "one": {
+            "positives": 2,
+            "negatives": 0,
+            "positive_precision": 0.5,  # image 0 rightly, image 3 wrongly
+            "positive_recall": 0.5,  # of images 0 and 1 it found the first
+            "negative_precision": None,  # it said 0 nowhere
+            "negative_recall": 0.0,  # and missed image 3
+        },
+        "two": {
+            "positives": 1,
+            "negatives": 1,
+            "positive_precision": 1.0,
+            "positive_recall": 0.5,
+            "negative_precision": 0.0,
+            "negative_recall": None,  # no hidden 0 there is
+        },
+    }
+
+
+def test_the_latest_state_of_a_client_counts():
+    counted = audit()
+    counted.record("y", tags([[-1, 0], [-1, 1]]))
+    counted.record("y", tags([[-1, 1], [-1, 1]]))
+    assert counted.summary()["two"]["positives"] == 2
+    assert counted.summary()["two"]["negatives"] == 0
+
+
+def test_clients_that_have_not_reported_do_not_count():
+    counted = audit()
+    counted.record("y", tags([[-1, 1], [-1, 1]]))
+    assert counted.summary()["one"]["positive_recall"] is None
+    assert counted.summary()["two"]["positive_recall"] == 1.0
+
+
+def test_what_nobody_knows_is_counted_but_not_judged():
+    known = torch.ones(5, 2, dtype=torch.bool)
+    known[4, 1] = False  # blank in the data itself
+    counted = audit(known)
+    counted.record("y", tags([[-1, 1], [-1, 0]]))
+    two = counted.summary()["two"]
+    assert (two["positives"], two["negatives"]) == (1, 1)
+    assert (two["positive_precision"], two["positive_recall"]) == (1.0, 1.0)
+    assert (two["negative_precision"], two["negative_recall"]) == (None, None)
+
+
+def test_the_order_of_reports_does_not_matter():
+    one, two = audit(), audit()
+    reports = {"x": tags([[1, -1], [1, -1], [0, -1]]), "y": tags([[-1, 0], [-1, 1]])}
+    for name, report in reports.items():
+        one.record(name, report)
+    for name, report in reversed(reports.items()):
+        two.record(name, report)
+    assert one.summary() == two.summary()

@@ -1,0 +1,138 @@
+"""One client's batches: every image once an epoch, in an order that the generator decides."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedquilt.data.client_data import ClientData
+from fedquilt.data.loading.batches import Batch, steps_per_epoch, train_batches
+from fedquilt.data.loading.viewing import Viewing, Views
+
+CPU = torch.device("cpu")
+
+
+def client(size: int) -> ClientData:
+    """Image i is filled with the number i, and so is its label; it lies at place 2 i + 1."""
+    images = torch.arange(2 * size + 2, dtype=torch.uint8)[:, None, None, None] // 2
+    return ClientData(
+        name="site",
+        images=images.repeat(1, 1, 2, 2),
+        indices=2 * torch.arange(size) + 1,
+        labels=torch.arange(size, dtype=torch.uint8)[:, None].repeat(1, 2),
+        known=torch.arange(2 * size).reshape(size, 2) % 3 == 0,
+    )
+
+
+def batches_of(
+    data: ClientData,
+    *,
+    batch_size: int,
+    step_count: int,
+    seed: int = 0,
+    views: tuple[str, ...] = ("plain",),
+) -> list[Batch]:
+    return list(
+        train_batches(
+            data,
+            views,
+            Viewing(views=Views(weak="flip"), mean=(0.0,), std=(1.0,)),
+            batch_size=batch_size,
+            step_count=step_count,
+            order=torch.Generator().manual_seed(seed),
+            augmentation=torch.Generator().manual_seed(seed + 1),
+            device=CPU,
+        )
+    )
+
+
+def rows_of(batches: list[Batch]) -> list[list[int]]:
+    return [batch.rows.tolist() for batch in batches]
+
+
+@pytest.mark.parametrize(
+    ("size", "batch_size", "steps"),
+    [
+        (32, 8, 4),  # no rest
+        (30, 8, 4),  # a rest of 6 is a batch
+        (33, 8, 4),  # a rest of 1 is none
+        (34, 8, 5),  # a rest of 2 is one
+        (5, 8, 1),
+        (1, 8, 1),  # all there is
+        (3, 1, 3),
+    ],
+)
+def test_steps_in_an_epoch(size, batch_size, steps):
+    assert steps_per_epoch(size, batch_size) == steps
+    batches = batches_of(client(size), batch_size=batch_size, step_count=steps)
+    rows = [row for batch in rows_of(batches) for row in batch]
+    left_over = 1 if size % batch_size == 1 and size > 1 and batch_size > 1 else 0
+    assert len(set(rows)) == len(rows) == size - left_over
+    assert set(rows) <= set(range(size))
+
+
+def test_another_shuffle_leaves_over_another_image():
+    size, per_epoch, epochs = 9, 1, 30
+    batches = batches_of(client(size), batch_size=8, step_count=per_epoch * epochs)
+    left_over = {(set(range(size)) - set(rows)).pop() for rows in rows_of(batches)}
+    assert len(left_over) > 4
+
+
+def test_every_epoch_is_shuffled_anew():
+    rows = rows_of(batches_of(client(20), batch_size=20, step_count=3))
+    assert [sorted(each) for each in rows] == [list(range(20))] * 3
+    assert rows[0] != rows[1] != rows[2]
+
+
+@pytest.mark.parametrize("step_count", [1, 2, 3, 4, 7])
+def test_as_many_steps_as_asked(step_count):
+    batches = batches_of(client(20), batch_size=8, step_count=step_count)
+    sizes = [len(rows) for rows in rows_of(batches)]
+    assert sizes == [8, 8, 4, 8, 8, 4, 8][:step_count]
+
+
+def test_views_do_not_change_the_order():
+    """Methods that ask for other views still see the same images at the same time."""
+    data = client(20)
+    plain = batches_of(data, batch_size=8, step_count=9)
+    augmented = batches_of(data, batch_size=8, step_count=9, views=("weak", "weak"))
+    assert rows_of(plain) == rows_of(augmented)
+
+
+def test_the_order_depends_only_on_the_generator():
+    settings = {"batch_size": 8, "step_count": 3}
+    first = rows_of(batches_of(client(20), **settings))
+    other_pixels = client(20)
+    other_pixels.images.zero_()
+    other_pixels.labels.zero_()
+    assert rows_of(batches_of(other_pixels, **settings)) == first
+    assert rows_of(batches_of(client(20), views=("weak", "plain"), **settings)) == first
+    assert rows_of(batches_of(client(20), seed=1, **settings)) != first
+
+
+def test_batches_do_not_touch_torchs_own_generator():
+    before = torch.get_rng_state()
+    batches_of(client(20), batch_size=8, step_count=3, views=("weak", "strong"))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_pixels_labels_and_known_belong_together():
+    data = client(20)
+    for batch in batches_of(data, batch_size=8, step_count=5):
+        (view,) = batch.views
+        numbers = (view[:, 0, 0, 0] * 255).round()
+        assert torch.equal(numbers, batch.rows.to(torch.float32))
+        assert torch.equal(batch.labels[:, 0], batch.rows.to(torch.float32))
+        assert torch.equal(batch.known, data.known[batch.rows])
+
+
+def test_each_view_asked_for_is_there():
+    def shapes(views: tuple[Tensor, ...]) -> list[tuple[int, ...]]:
+        return [tuple(view.shape) for view in views]
+
+    (batch,) = batches_of(client(4), batch_size=4, step_count=1, views=("weak", "weak", "plain"))
+    assert shapes(batch.views) == [(4, 1, 2, 2)] * 3
+    assert all(view.dtype == torch.float32 for view in batch.views)
+    assert batch.labels.dtype == torch.float32
+    assert batch.known.dtype == torch.bool

@@ -1,0 +1,163 @@
+"""What is read from source text is what the imported classes say."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from fedquilt.catalogue import KINDS, entries, find_recipe, recipe_paths
+from fedquilt.data.annotations import ANNOTATIONS
+from fedquilt.data.partitions import PARTITIONS
+from fedquilt.data.sources import SOURCES
+from fedquilt.errors import UserError
+from fedquilt.methods import METHODS
+from fedquilt.recipe import read_recipe
+from fedquilt.registry import find
+from fedquilt.source_lookup import read_module
+from fedquilt.source_reading import Field, read_class
+
+TABLES = {
+    "methods": METHODS,
+    "datasets": SOURCES,
+    "partitions": PARTITIONS,
+    "annotations": ANNOTATIONS,
+}
+NAMES = [(kind, name) for kind, table in TABLES.items() for name in table]
+
+
+def entry_of(kind: str, name: str):
+    return {entry.name: entry for entry in entries(kind)}[name]
+
+
+def field_of(kind: str, name: str, field: str) -> Field:
+    return {each.name: each for each in entry_of(kind, name).fields}[field]
+
+
+@pytest.mark.parametrize(("kind", "name"), NAMES)
+def test_fields_are_those_of_the_class(kind: str, name: str):
+    imported = dataclasses.fields(find(kind, TABLES[kind], name))
+    read = entry_of(kind, name).fields
+    assert [field.name for field in read] == [field.name for field in imported]
+    needed = [
+        field.name
+        for field in imported
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
+    assert [field.name for field in read if field.default is None] == needed
+
+
+@pytest.mark.parametrize(("kind", "name"), NAMES)
+def test_every_entry_has_an_idea_and_says_what_it_is(kind: str, name: str):
+    entry = entry_of(kind, name)
+    assert entry.idea
+    assert entry.about
+
+
+def test_child_overrides_default_of_its_parent_in_place():
+    assert field_of("methods", "fedavg", "unannotated").default == "'negative'"
+    assert field_of("methods", "fedavg-pl", "unannotated").default == "'skip'"
+
+
+def test_comment_of_a_field_is_read():
+    comment = field_of("methods", "fedmlp", "warmup_rounds").comment
+    assert comment == "t_1: rounds on annotated labels only, before any is filled in"
+
+
+def test_alias_is_spelled_out():
+    assert field_of("methods", "fedmlp", "rounding").type == "Literal['floor', 'ceil']"
+
+
+def test_settings_inside_settings_are_listed():
+    training = field_of("methods", "fedavg", "training")
+    assert "weight_decay" in [field.name for field in training.fields]
+
+
+def test_factory_is_shown_by_what_it_makes():
+    training = field_of("methods", "centralised", "training")
+    assert training.default == "LocalTraining(keep_optimizer=True)"
+
+
+def test_variants_are_read():
+    variants = find("method", METHODS, "fedmlp").variants
+    assert entry_of("methods", "fedmlp").variants == variants
+
+
+def test_unknown_kind_names_the_nearest():
+    with pytest.raises(UserError, match="did you mean 'methods'"):
+        entries("method")
+    assert all(entries(kind) for kind in KINDS)
+
+
+def test_class_of_another_package_is_read_through_relative_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    package = tmp_path / "outside_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    (package / "parent.py").write_text(
+        "class Parent:\n"
+        "    one: int = (\n"
+        "        1  # first\n"
+        "    )\n"
+        "    # and more\n"
+        "    two: list = field(default_factory=list)\n"
+    )
+    (package / "child.py").write_text(
+        '"""Paper."""\n'
+        "from .parent import Parent as Elder\n"
+        "class Child(Elder):\n"
+        '    """Idea."""\n'
+        "    three: str\n"
+        "    constant: ClassVar[int] = 3\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    read_module.cache_clear()
+    found = read_class("outside_package.child:Child")
+    assert (found.docstring, found.module_docstring) == ("Idea.", "Paper.")
+    assert found.fields == (
+        Field("one", "int", "1", "first and more"),
+        Field("two", "list", "list()", ""),
+        Field("three", "str", None, ""),
+    )
+    assert found.constants == {"constant": 3}
+
+
+def test_entry_without_source_is_still_listed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("fedquilt.catalogue.all_methods", lambda: {"odd": "no_such_package:Odd"})
+    (entry,) = entries("methods")
+    assert (entry.name, entry.about, entry.fields) == ("odd", "no_such_package:Odd", ())
+
+
+def test_shipped_recipes_are_whole_recipes_with_a_description():
+    for entry in entries("recipes"):
+        assert entry.idea, entry.name
+        method = read_recipe(find_recipe(entry.name)).to_dict()["method"]["name"]
+        assert entry.about.startswith(f"{method} on ")
+
+
+def test_shipped_recipes_differ_in_the_method_alone():
+    settings = [read_recipe(recipe_paths()[f"digits-{name}"]) for name in ("fedmlp", "fedavg")]
+    rest = [dataclasses.replace(recipe, method=settings[0].method) for recipe in settings]
+    assert rest[0] == rest[1]
+
+
+def test_recipe_file_comes_before_a_shipped_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    assert find_recipe("digits-fedmlp") == recipe_paths()["digits-fedmlp"]
+    Path("digits-fedmlp").touch()
+    assert find_recipe("digits-fedmlp") == Path("digits-fedmlp")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("digit-fedmlp", "did you mean 'digits-fedmlp'"),
+        ("missing.toml", "there is no recipe file missing.toml"),
+        ("folder/missing", "there is no recipe file folder/missing"),
+    ],
+)
+def test_missing_recipe_is_explained(name: str, message: str):
+    with pytest.raises(UserError, match=message):
+        find_recipe(name)

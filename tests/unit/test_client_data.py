@@ -1,0 +1,49 @@
+"""What one client can read: its own images, and only the labels it annotated."""
+
+from __future__ import annotations
+
+import torch
+from torch import tensor
+
+from fedquilt.data.allocation import Holding
+from fedquilt.data.client_data import ClientData
+from fedquilt.data.dataset import MultiLabelDataset
+
+
+def dataset() -> MultiLabelDataset:
+    """Four images filled with their own number."""
+    return MultiLabelDataset(
+        images=torch.arange(4, dtype=torch.uint8)[:, None, None, None].repeat(1, 1, 2, 2),
+        labels=tensor([[1, 0], [1, 1], [0, 1], [1, 1]], dtype=torch.uint8),
+        known=torch.ones(4, 2, dtype=torch.bool),
+        classes=("one", "two"),
+        ids=("a", "b", "c", "d"),
+    )
+
+
+def data() -> ClientData:
+    known = tensor([[True, False], [False, True]])
+    return ClientData.of(dataset(), Holding("site", tensor([3, 1]), known))
+
+
+def test_a_label_not_annotated_cannot_be_read():
+    assert data().labels.tolist() == [[1, 0], [0, 1]]  # the truth is 1 everywhere
+
+
+def test_rows_are_the_clients_own():
+    assert len(data()) == 2
+    assert data().pixels(tensor([0, 1, 0]))[:, 0, 0, 0].tolist() == [3, 1, 3]
+
+
+def test_pixels_are_not_copied_whole():
+    whole = dataset()
+    mine = ClientData.of(whole, Holding("site", tensor([3]), tensor([[True, True]])))
+    assert mine.images.data_ptr() == whole.images.data_ptr()
+
+
+def test_counts_are_of_annotated_labels():
+    known = tensor([[True, True], [True, False], [True, True]])
+    labels = tensor([[1, 0], [0, 1], [1, 1]], dtype=torch.uint8)  # garbage where not known
+    mine = ClientData("site", dataset().images, torch.arange(3), labels, known)
+    assert mine.annotated_counts().tolist() == [3, 2]
+    assert mine.positive_counts().tolist() == [2, 1]

@@ -1,0 +1,287 @@
+"""Who may import whom: ``LAYERS`` is the one table of it, read off the source without importing."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "src" / "fedquilt"
+
+# Lowest first: a module may import from its own layer and from earlier ones, lazily or not.
+# ``x.*`` is a folder with all below it; a longer entry wins over a shorter one.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    # the ground: nothing about learning
+    ("version", "errors", "seeding", "registry", "atomic_files", "environment"),
+    ("strict_reading", "source_lookup", "source_reading"),
+    # images and labels, and pure functions of tensors
+    ("data.*", "losses.*", "metrics.*", "prototypes"),
+    # what is sent, and what the server sees of it
+    ("tree",),
+    ("payload",),
+    ("validation", "totals"),
+    # what a method is made of
+    ("models.*", "task", "local_training", "local_optimizer", "server_step", "aggregation"),
+    ("method",),
+    # the loops of a client and of the server, and what lies on disk between rounds
+    ("client", "engine", "rounds", "client_states", "audit", "evaluation"),
+    ("object_store", "checkpoint", "history"),
+    # what a recipe can name
+    ("methods.*", "data.sources.*", "data.folder_warnings", "data.checking"),
+    ("recipe", "run_folder", "catalogue", "sent_parts"),
+    ("engines.*",),
+    # whole runs
+    ("simulation", "assessment", "model_files", "experiment", "parallel_runs", "demo"),
+    ("trained_models", "finished_run"),
+    # for people
+    ("reports.*", "method_pages"),
+    ("fedquilt",),
+    ("cli.*",),
+)
+
+# A method is a value with hooks: it sees what it computes with, and nothing of where it runs.
+METHODS_MAY_IMPORT = (
+    *("tree", "payload", "totals", "method", "methods.*", "task", "errors"),
+    *("aggregation", "losses.*", "models.*", "prototypes", "local_training", "server_step"),
+    *("data.client_data", "data.loading.*"),
+)
+
+ONLY_IN = {"nvflare": "engines.nvflare", "flwr": "engines.flower"}
+SLOW = {"torch", "torchvision", "timm", "numpy", "scipy", "sklearn", "matplotlib"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import; ``target`` is a module of the package, or another package's top name."""
+
+    target: str
+    line: int
+    is_lazy: bool  # inside a function, or for the type checker only
+
+
+Modules = Mapping[str, list[Import]]
+
+
+def read_package(sources: Mapping[str, str]) -> Modules:
+    return {name: list(_imports(text, sources)) for name, text in sources.items()}
+
+
+def _imports(text: str, sources: Mapping[str, str]) -> Iterator[Import]:
+    for node, is_lazy in _walk(ast.parse(text), False):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute here"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            yield Import(_target(name, sources), node.lineno, is_lazy)
+
+
+def _walk(node: ast.AST, is_lazy: bool) -> Iterator[tuple[ast.AST, bool]]:
+    yield node, is_lazy
+    runs_later = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    for child in ast.iter_child_nodes(node):
+        yield from _walk(child, is_lazy or runs_later or for_types)
+
+
+def _target(name: str, sources: Mapping[str, str]) -> str:
+    top, _, inner = name.partition(".")
+    if top != "fedquilt":
+        return top
+    while inner and inner not in sources:  # ``from fedquilt.tree import add`` means the module
+        inner = inner.rpartition(".")[0]
+    return inner or "fedquilt"
+
+
+def layer_of(module: str) -> int | None:
+    """The place of a module in ``LAYERS``, by the longest entry that fits."""
+    fitting = [
+        (len(entry), place)
+        for place, layer in enumerate(LAYERS)
+        for entry in layer
+        if _fits(module, entry)
+    ]
+    return max(fitting)[1] if fitting else None
+
+
+def _fits(module: str, entry: str) -> bool:
+    folder = entry.removesuffix(".*")
+    return module == folder or (entry.endswith(".*") and module.startswith(f"{folder}."))
+
+
+def broken_layers(modules: Modules) -> list[str]:
+    found = []
+    for name, module in modules.items():
+        place = layer_of(name)
+        for each in module:
+            target = layer_of(each.target) if each.target in modules else None
+            if place is not None and target is not None and target > place:
+                found.append(f"{name}, line {each.line}: imports {each.target}, a higher layer")
+    return found
+
+
+def broken_method_rule(modules: Modules) -> list[str]:
+    return [
+        f"{name}, line {each.line}: imports {each.target}; a method may import only "
+        f"{', '.join(METHODS_MAY_IMPORT)}"
+        for name, module in modules.items()
+        if name.startswith("methods.")
+        for each in module
+        if each.target in modules
+        and not any(_fits(each.target, entry) for entry in METHODS_MAY_IMPORT)
+    ]
+
+
+def misplaced_frameworks(modules: Modules) -> list[str]:
+    return [
+        f"{name}, line {each.line}: imports {each.target}; only {ONLY_IN[each.target]} may"
+        for name, module in modules.items()
+        for each in module
+        if each.target in ONLY_IN and not _fits(name, f"{ONLY_IN[each.target]}.*")
+    ]
+
+
+def slow_at_start(modules: Modules, prefix: str = "cli") -> list[str]:
+    """What importing the command line would import before a verb asks for it, also by detours."""
+    waiting = [(name, name) for name in modules if _fits(name, f"{prefix}.*")]
+    seen, found = set(), []
+    while waiting:
+        name, route = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for each in modules[name]:
+            if each.is_lazy:
+                continue
+            if each.target in SLOW:
+                found.append(f"{route} -> {each.target}")
+            waiting += [
+                (parent, f"{route} -> {each.target}")
+                for parent in _with_parents(each.target)
+                if parent in modules
+            ]
+    return found
+
+
+def _with_parents(module: str) -> list[str]:
+    """Importing ``a.b.c`` runs ``a`` and ``a.b`` first."""
+    parts = module.split(".")
+    return [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+
+
+def cycles(modules: Modules) -> set[frozenset[str]]:
+    """Groups of modules that import each other, directly or not, whenever the import runs."""
+    reached = {name: _reachable(name, modules) for name in modules}
+    return {
+        frozenset({name, *(other for other in reached[name] if name in reached[other])})
+        for name in modules
+        if name in reached[name]
+    }
+
+
+def _reachable(start: str, modules: Modules) -> set[str]:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for each in modules[waiting.pop()]:
+            if each.target in modules and each.target not in seen:
+                seen.add(each.target)
+                waiting.append(each.target)
+    return seen
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "fedquilt"
+
+
+@pytest.fixture(scope="module")
+def package() -> Modules:
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return read_package({module_name(path): path.read_text(encoding="utf-8") for path in paths})
+
+
+def test_every_module_has_a_place(package: Modules):
+    homeless = [name for name in package if layer_of(name) is None]
+    assert not homeless, f"add {homeless} to LAYERS in {Path(__file__).name}, as low as they can be"
+
+
+def test_every_place_has_a_module(package: Modules):
+    entries = [entry for layer in LAYERS for entry in layer] + list(METHODS_MAY_IMPORT)
+    stale = [entry for entry in entries if not any(_fits(name, entry) for name in package)]
+    assert not stale, f"no such module any more: take {stale} off the lists here"
+
+
+def test_modules_import_downwards(package: Modules):
+    assert broken_layers(package) == []
+
+
+def test_methods_import_only_what_they_compute_with(package: Modules):
+    assert broken_method_rule(package) == []
+
+
+def test_deployment_frameworks_stay_in_their_engines(package: Modules):
+    assert misplaced_frameworks(package) == []
+
+
+def test_command_line_starts_without_slow_packages(package: Modules):
+    assert slow_at_start(package) == []
+
+
+def test_no_cycles(package: Modules):
+    assert cycles(package) == set()
+
+
+def test_methods_table_and_folder_agree():
+    source = (PACKAGE / "methods" / "__init__.py").read_text(encoding="utf-8")
+    (table,) = (
+        ast.literal_eval(node.value)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "METHODS"
+    )
+    files = {path.stem: path for path in (PACKAGE / "methods").glob("*.py")}
+    files.pop("__init__")
+    named = {name: place.partition(":") for name, place in table.items()}
+    assert {module for module, _, _ in named.values()} == {f"fedquilt.methods.{f}" for f in files}
+    for name, (module, _, class_name) in named.items():
+        stem = module.rpartition(".")[2]
+        assert name.replace("-", "_") == stem, "a method's name and its file's are the same"
+        tree = ast.parse(files[stem].read_text(encoding="utf-8"))
+        classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+        assert class_name in classes
+
+
+MADE_UP = {
+    "fedquilt": "",
+    "tree": "def f():\n    from fedquilt.rounds import run_rounds",
+    "rounds": "import flwr",
+    "totals": "if TYPE_CHECKING:\n    from fedquilt import method",
+    "method": "from fedquilt.totals import Totals",
+    "methods": "",
+    "methods.fedavg": "from fedquilt.data.sources import SOURCES",
+    "data.sources": "import torch",
+    "engines.nvflare.server": "import nvflare.apis",
+    "cli.main": "from fedquilt.methods.fedavg import FedAvg",
+}
+
+
+def test_broken_rules_are_found():
+    modules = read_package(MADE_UP)
+    assert broken_layers(modules) == [
+        "tree, line 2: imports rounds, a higher layer",
+        "totals, line 2: imports method, a higher layer",
+    ]
+    (broken,) = broken_method_rule(modules)
+    assert broken.startswith("methods.fedavg, line 1: imports data.sources")
+    assert misplaced_frameworks(modules) == [
+        "rounds, line 1: imports flwr; only engines.flower may"
+    ]
+    assert slow_at_start(modules) == ["cli.main -> methods.fedavg -> data.sources -> torch"]
+    assert cycles(modules) == {frozenset({"totals", "method"})}
+    assert layer_of("helpers") is None

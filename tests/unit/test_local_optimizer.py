@@ -1,0 +1,215 @@
+"""The local optimiser against torch's own, and head rows that weight decay must not touch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn, tensor
+
+from fedquilt.local_optimizer import LocalOptimizer, gradients_of
+from fedquilt.local_training import LocalTraining
+from fedquilt.tree import clone, flatten, same_bits, unflatten
+
+HEAD = ("head.weight", "head.bias")
+ANNOTATED = tensor([True, False, True])
+
+
+def parameters(seed: int = 0) -> dict[str, nn.Parameter]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {"body": (4, 2), "head.weight": (3, 4), "head.bias": (3,)}
+    return {
+        name: nn.Parameter(torch.randn(shape, generator=generator))
+        for name, shape in shapes.items()
+    }
+
+
+def gradients(step: int) -> dict[str, Tensor]:
+    return {name: each.detach() for name, each in parameters(100 + step).items()}
+
+
+def zeros() -> dict[str, Tensor]:
+    return {name: torch.zeros_like(each) for name, each in parameters().items()}
+
+
+def optimizer_of(
+    weights: dict[str, nn.Parameter], training: LocalTraining, annotated: Tensor = ANNOTATED
+) -> LocalOptimizer:
+    return LocalOptimizer(weights, training, training.lr, HEAD, annotated)
+
+
+def stepped(training: LocalTraining, steps: int = 5, **settings: Tensor) -> dict[str, nn.Parameter]:
+    weights = parameters()
+    optimizer = optimizer_of(weights, training, **settings)
+    for step in range(steps):
+        optimizer.step(gradients(step))
+    return weights
+
+
+def torchs(kind: type[torch.optim.Optimizer], **settings: object) -> dict[str, nn.Parameter]:
+    weights = parameters()
+    optimizer = kind(weights.values(), **settings)
+    for step in range(5):
+        for name, gradient in gradients(step).items():
+            weights[name].grad = gradient
+        optimizer.step()
+    return weights
+
+
+def test_coupled_decay_is_torchs_adam():
+    ours = stepped(LocalTraining(lr=0.01, betas=(0.8, 0.9), weight_decay=0.1))
+    assert same_bits(ours, torchs(torch.optim.Adam, lr=0.01, betas=(0.8, 0.9), weight_decay=0.1))
+
+
+def test_decoupled_decay_is_torchs_adamw():
+    ours = stepped(LocalTraining(lr=0.01, weight_decay=0.1, decay="decoupled"))
+    assert same_bits(ours, torchs(torch.optim.AdamW, lr=0.01, weight_decay=0.1))
+
+
+def test_no_decay_is_torchs_adam_whatever_the_kind_of_decay():
+    """torch's AdamW decays by 0.01 unless told otherwise; here decay is never implicit."""
+    plain = torchs(torch.optim.Adam, lr=0.01)
+    assert same_bits(stepped(LocalTraining(lr=0.01)), plain)
+    assert same_bits(stepped(LocalTraining(lr=0.01, decay="decoupled")), plain)
+
+
+def test_sgd_is_torchs_sgd():
+    training = LocalTraining(optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=0.1)
+    assert same_bits(
+        stepped(training), torchs(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=0.1)
+    )
+
+
+DECAYS = [
+    LocalTraining(lr=0.1, weight_decay=0.5, decay_unannotated_rows=False),
+    LocalTraining(lr=0.1, weight_decay=0.5, decay="decoupled", decay_unannotated_rows=False),
+    LocalTraining(lr=0.1, weight_decay=0.5, optimizer="sgd", decay_unannotated_rows=False),
+    LocalTraining(
+        lr=0.1, weight_decay=0.5, optimizer="sgd", momentum=0.9, decay_unannotated_rows=False
+    ),
+]
+
+
+@pytest.mark.parametrize("training", DECAYS)
+def test_exempt_rows_rest_while_all_else_decays(training):
+    before, weights = parameters(), parameters()
+    optimizer = optimizer_of(weights, training)
+    for _ in range(3):
+        optimizer.step(zeros())
+    for name in HEAD:
+        assert same_bits(weights[name][1], before[name][1])
+        assert bool((weights[name][[0, 2]].abs() < before[name][[0, 2]].abs()).all())
+    assert bool((weights["body"].abs() < before["body"].abs()).all())
+
+
+@pytest.mark.parametrize("training", DECAYS)
+def test_exempt_rows_still_follow_their_gradient(training):
+    before, weights = parameters(), parameters()
+    pull = zeros()
+    pull["head.bias"][1] = 1.0
+    optimizer_of(weights, training).step(pull)
+    # The first step of Adam is lr times the sign, that of SGD lr times the gradient: both 0.1.
+    moved = before["head.bias"][1] - weights["head.bias"][1]
+    assert moved.item() == pytest.approx(0.1, rel=1e-5)
+
+
+@pytest.mark.parametrize("training", DECAYS)
+def test_without_an_exempt_row_both_ways_of_decay_agree(training):
+    everything = torch.ones(3, dtype=torch.bool)
+    by_row = stepped(training, annotated=everything)
+    settings = {name: getattr(training, name) for name in ("lr", "weight_decay", "decay")}
+    whole = stepped(
+        LocalTraining(optimizer=training.optimizer, momentum=training.momentum, **settings)
+    )
+    for name, value in whole.items():
+        assert torch.allclose(by_row[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_a_coupled_step_with_an_exempt_row_by_hand():
+    training = LocalTraining(
+        optimizer="sgd", lr=0.5, weight_decay=0.1, decay_unannotated_rows=False
+    )
+    weights = {"head.bias": nn.Parameter(tensor([2.0, 2.0, -4.0]))}
+    optimizer_of(weights, training).step({"head.bias": tensor([1.0, 1.0, 0.0])})
+    # 2 - 0.5 * (1 + 0.1 * 2) = 1.4; exempt: 2 - 0.5 * 1 = 1.5; -4 - 0.5 * (0.1 * -4) = -3.8
+    assert weights["head.bias"].tolist() == pytest.approx([1.4, 1.5, -3.8])
+
+
+def test_all_rows_decay_unless_told_otherwise():
+    """Adam turns the decay of a row without gradient into a full step: hence the setting."""
+    weights, before = parameters(), parameters()
+    optimizer_of(weights, LocalTraining(lr=0.1, weight_decay=0.5)).step(zeros())
+    moved = (before["head.bias"] - weights["head.bias"]).abs()
+    assert moved.tolist() == pytest.approx([0.1, 0.1, 0.1], rel=1e-4)
+
+
+def test_clipping_scales_the_whole_gradient():
+    training = LocalTraining(optimizer="sgd", lr=1.0, clip_norm=1.0)
+    weights = {"body": nn.Parameter(tensor([0.0])), "head.bias": nn.Parameter(torch.zeros(3))}
+    optimizer = optimizer_of(weights, training)
+    optimizer.step({"body": tensor([3.0]), "head.bias": tensor([0.0, 4.0, 0.0])})
+    # The norm is 5, so the gradient is divided by 5.
+    assert weights["body"].tolist() == pytest.approx([-0.6], rel=1e-5)
+    assert weights["head.bias"].tolist() == pytest.approx([0.0, -0.8, 0.0], rel=1e-5)
+
+
+def test_clipping_leaves_small_gradients_alone():
+    training = LocalTraining(optimizer="sgd", lr=1.0, clip_norm=10.0)
+    weights = {"body": nn.Parameter(tensor([0.0]))}
+    optimizer_of(weights, training).step({"body": tensor([3.0])})
+    assert weights["body"].tolist() == [-3.0]
+
+
+def test_decay_is_not_clipped():
+    training = LocalTraining(
+        optimizer="sgd", lr=1.0, clip_norm=1.0, weight_decay=0.5, decay_unannotated_rows=False
+    )
+    weights = {"body": nn.Parameter(tensor([8.0])), "head.bias": nn.Parameter(tensor([8.0] * 3))}
+    optimizer_of(weights, training).step({"body": tensor([0.0]), "head.bias": torch.zeros(3)})
+    assert weights["body"].tolist() == [4.0]  # 8 - 0.5 * 8
+    assert weights["head.bias"].tolist() == [4.0, 8.0, 4.0]
+
+
+KEPT = [
+    LocalTraining(lr=0.01, weight_decay=0.1, decay_unannotated_rows=False),
+    LocalTraining(lr=0.01, weight_decay=0.1, decay="decoupled"),
+    LocalTraining(lr=0.01, optimizer="sgd", momentum=0.9),
+    LocalTraining(lr=0.01, optimizer="sgd"),
+]
+
+
+@pytest.mark.parametrize("training", KEPT)
+def test_a_kept_state_continues_bit_for_bit(training):
+    through, weights = stepped(training, steps=6), parameters()
+    first = optimizer_of(weights, training)
+    for step in range(3):
+        first.step(gradients(step))
+    stored = unflatten(flatten(first.state()))  # as a checkpoint would hand it back
+    second = optimizer_of(weights, training)
+    second.load_state(stored)
+    for step in range(3, 6):
+        second.step(gradients(step))
+    assert same_bits(weights, through)
+
+
+def test_a_state_is_a_copy():
+    weights = parameters()
+    optimizer = optimizer_of(weights, LocalTraining(lr=0.01))
+    optimizer.step(gradients(0))
+    state = optimizer.state()
+    before = clone(state)
+    optimizer.step(gradients(1))
+    assert same_bits(state, before)
+    fresh = optimizer_of(weights, LocalTraining(lr=0.01))
+    fresh.load_state(state)
+    fresh.step(gradients(2))
+    assert same_bits(state, before)
+
+
+def test_a_new_optimizer_has_no_state():
+    assert flatten(optimizer_of(parameters(), LocalTraining()).state()) == {}
+
+
+def test_gradients_of_what_the_loss_did_not_reach_are_zero():
+    weights = {"used": nn.Parameter(tensor([2.0])), "unused": nn.Parameter(tensor([1.0, 1.0]))}
+    weights["used"].square().sum().backward()
+    assert same_bits(gradients_of(weights), {"used": tensor([4.0]), "unused": tensor([0.0, 0.0])})

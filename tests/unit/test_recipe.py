@@ -1,0 +1,359 @@
+"""Recipes: every registered part round-trips; files, overrides and paths."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import typing
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from fedquilt.data.annotations import ANNOTATIONS
+from fedquilt.data.partitions import PARTITIONS
+from fedquilt.data.sources import SOURCES
+from fedquilt.errors import UserError
+from fedquilt.methods import METHODS
+from fedquilt.recipe import Recipe, read_recipe, read_settings, recipe_from, with_overrides
+from fedquilt.registry import find
+
+TABLES = {
+    "data": SOURCES,
+    "partition": PARTITIONS,
+    "annotation": ANNOTATIONS,
+    "method": METHODS,
+}
+PARTS = [(place, name) for place, table in TABLES.items() for name in table]
+NEEDED = {  # fields without a default
+    "clients": 3,
+    "concentration": 0.5,
+    "presence_share": 0.5,
+    "missing": 1,
+    "annotates": {"0": ["digit 0", "digit 1"], "1": []},
+    "folder": "images",
+    "labels": "labels.csv",
+}
+VARIANTS = [
+    (name, variant) for name in METHODS for variant in find("method", METHODS, name).variants
+]
+
+
+def needed_by(place: str, name: str) -> dict[str, Any]:
+    """The settings without which the part cannot be built."""
+    fields = dataclasses.fields(find(place, TABLES[place], name))
+    return {
+        field.name: NEEDED[field.name]
+        for field in fields
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    }
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    return {
+        "data": {"name": "digits-mosaic"},
+        "partition": {"name": "iid", "clients": 3},
+        "annotation": {"name": "missing", "missing": 2},
+        "method": {"name": "fedavg"},
+    } | changes
+
+
+def through_json(recipe: Recipe) -> Recipe:
+    return recipe_from(json.loads(json.dumps(recipe.to_dict(), allow_nan=False)))
+
+
+@pytest.mark.parametrize(("place", "name"), PARTS)
+def test_every_registered_part_round_trips(place, name):
+    recipe = recipe_from(settings(**{place: {"name": name} | needed_by(place, name)}))
+    assert recipe.to_dict()[place]["name"] == name
+    assert type(getattr(recipe, place)) is find(place, TABLES[place], name)
+    assert through_json(recipe) == recipe
+    assert through_json(recipe).hash == recipe.hash
+
+
+def other(kind: Any, value: Any) -> Any:
+    """Another value of a field's type, or the same where there is no telling."""
+    if typing.get_origin(kind) is Literal:
+        return next(choice for choice in typing.get_args(kind) if choice != value)
+    if kind is bool:
+        return not value
+    if kind is float:
+        return value * 0.875
+    if kind is int:
+        return value + 1
+    return value
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_field_of_a_method_round_trips(name):
+    kind = find("method", METHODS, name)
+    hints = typing.get_type_hints(kind)
+    method = kind()
+    for field in dataclasses.fields(kind):
+        changed = other(hints[field.name], getattr(method, field.name))
+        recipe = recipe_from(settings(method={"name": name, field.name: changed}))
+        assert getattr(recipe.method, field.name) == changed
+        assert through_json(recipe) == recipe
+
+
+@pytest.mark.parametrize(("name", "variant"), VARIANTS)
+def test_every_variant_round_trips(name, variant):
+    recipe = recipe_from(settings(method={"name": name, "variant": variant}))
+    chosen = find("method", METHODS, name).variants[variant]
+    assert {field: getattr(recipe.method, field) for field in chosen} == dict(chosen)
+    assert recipe.method != find("method", METHODS, name)()
+    assert "variant" not in recipe.to_dict()["method"]
+    assert through_json(recipe) == recipe
+
+
+def test_there_is_a_variant_to_test():
+    assert ("fedmlp", "released") in VARIANTS
+
+
+def test_views_round_trip_as_names_and_as_augmentations():
+    views = {"weak": "flip", "strong": {"degrees": 5, "scale": [0.5, 2]}}
+    recipe = recipe_from(settings(views=views))
+    assert recipe.views.weak == "flip"
+    assert recipe.views.strong.scale == (0.5, 2.0)
+    assert through_json(recipe) == recipe
+
+
+def test_the_hash_sees_every_setting():
+    hashes = {
+        recipe_from(settings(**change)).hash
+        for change in (
+            {},
+            {"seed": 1},
+            {"rounds": 41},
+            {"allocation_seed": 0},
+            {"method": {"name": "fedavg-pl"}},
+            {"method": {"name": "fedavg", "training": {"lr": 0.1}}},
+            {"evaluation": {"every": 2}},
+        )
+    }
+    assert len(hashes) == 7
+
+
+def test_the_hash_does_not_depend_on_the_order_of_keys():
+    reordered = dict(reversed(settings().items()))
+    assert recipe_from(reordered).hash == recipe_from(settings()).hash
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"round": 3}, r"^recipe has no field 'round'; did you mean 'rounds'\?"),
+        ({"model": {"backbon": "mlp"}}, r"recipe.model has no field 'backbon'.*'backbone'"),
+        (
+            {"method": {"name": "fedmlp", "warmup_round": 5}},
+            r"^recipe.method has no field 'warmup_round'; did you mean 'warmup_rounds'\?$",
+        ),
+        (
+            {"method": {"name": "fedavg", "training": {"learning_rate": 0.1}}},
+            r"recipe.method.training has no field 'learning_rate'",
+        ),
+        (
+            {"method": {"name": "fedavg", "server_step": {"momentun": 0.1}}},
+            r"recipe.method.server_step has no field 'momentun'; did you mean 'momentum'\?",
+        ),
+        ({"method": {"name": "fedmpl"}}, r"unknown method 'fedmpl'; did you mean 'fedmlp'\?"),
+        ({"data": {"name": "digit-mosaic"}}, "unknown data source .*'digits-mosaic'"),
+        ({"partition": {"name": "idd"}}, r"unknown partition 'idd'; did you mean 'iid'\?"),
+        ({"annotation": {"name": "mising"}}, r"unknown annotation 'mising'.*'missing'"),
+        ({"partition": {"name": "iid"}}, "recipe.partition lacks clients"),
+        ({"method": {"training": {}}}, r"recipe.method.name is missing: which method\?"),
+        ({"rounds": 0}, "rounds must be at least 1, found 0"),
+        ({"checkpoint_every": 0}, "checkpoint_every must be at least 1, found 0"),
+        ({"cohort_size": 0}, "cohort_size must be at least 1, found 0"),
+        ({"evaluation": {"every": 0}}, "every must be at least 1, found 0"),
+    ],
+)
+def test_mistakes_are_named_with_their_place(change, complaint):
+    with pytest.raises(UserError, match=complaint):
+        recipe_from(settings(**change))
+
+
+def test_a_recipe_lacks_what_has_no_default():
+    with pytest.raises(UserError, match="recipe lacks data, partition, annotation, method"):
+        recipe_from({})
+
+
+TOML = """
+rounds = 7
+cohort_size = 2
+
+[data]
+name = "digits-mosaic"
+train = 100
+
+[partition]
+name = "iid"
+clients = 4
+
+[annotation]
+name = "listed"
+annotates = { 0 = ["digit 0"], 1 = ["digit 1"] }
+
+[method]
+name = "fedmlp"
+variant = "released"
+
+[method.training]
+lr = 1
+"""
+
+
+def test_toml_and_json_give_the_same_recipe(tmp_path):
+    (tmp_path / "recipe.toml").write_text(TOML)
+    recipe = read_recipe(tmp_path / "recipe.toml")
+    assert recipe.rounds == 7
+    assert recipe.method.training.lr == 1.0
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe.to_dict()))
+    assert read_recipe(tmp_path / "recipe.json") == recipe
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "complaint"),
+    [
+        ("recipe.toml", b"rounds = ", "recipe.toml is not valid toml"),
+        ("recipe.json", b"{", "recipe.json is not valid json"),
+        ("recipe.toml", b"\xff\xfe", "recipe.toml is not valid toml"),
+        ("recipe.json", b"[1]", "recipe.json must be a table of settings"),
+    ],
+)
+def test_a_file_that_is_no_recipe_is_a_users_error(tmp_path, file, content, complaint):
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(UserError, match=complaint):
+        read_recipe(tmp_path / file)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"data": "digits-mosaic"}, "recipe.data must be a table of settings, found 'digits"),
+        ({"model": ["resnet18"]}, r"recipe.model must be a table of settings, found \['resnet18"),
+        ({"method": {"name": 5}}, r"recipe\.method\.name"),
+        ({"method": {"name": "fedavg", "training": {"lr": math.nan}}}, r"method\.training\.lr"),
+    ],
+)
+def test_a_value_that_cannot_be_is_a_users_error(tmp_path, change, complaint):
+    (tmp_path / "recipe.json").write_text(json.dumps(settings(**change)))
+    with pytest.raises(UserError, match=complaint):
+        read_recipe(tmp_path / "recipe.json")
+
+
+def test_a_date_in_a_recipe_is_a_users_error(tmp_path):
+    (tmp_path / "recipe.toml").write_text("rounds = 2026-01-01\n" + TOML.replace("rounds = 7", ""))
+    with pytest.raises(UserError, match=r"recipe\.rounds must be int, found datetime\.date"):
+        read_recipe(tmp_path / "recipe.toml")
+
+
+def test_a_recipe_that_is_not_there(tmp_path):
+    with pytest.raises(UserError, match=r"none\.toml cannot be read: No such file"):
+        read_recipe(tmp_path / "none.toml")
+    with pytest.raises(UserError, match="cannot be read: Is a directory"):
+        read_recipe(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("override", "place", "value"),
+    [
+        ("rounds=20", ("rounds",), 20),
+        (" rounds = 20 ", ("rounds",), 20),
+        ("method.name=fedmlp", ("method", "name"), "fedmlp"),
+        ('method.name="fedmlp"', ("method", "name"), "fedmlp"),
+        ("method.training.lr=3e-4", ("method", "training", "lr"), 3e-4),
+        ("method.training.steps=none", ("method", "training", "steps"), None),
+        ("method.training.keep_optimizer=true", ("method", "training", "keep_optimizer"), True),
+        ("model.mean=[0.1, 0.2]", ("model", "mean"), [0.1, 0.2]),
+        ("views.weak={degrees = 5}", ("views", "weak"), {"degrees": 5}),
+        ("data.folder=a=b", ("data", "folder"), "a=b"),
+        ("data.folder=", ("data", "folder"), ""),
+        ("data.folder=/data/x y", ("data", "folder"), "/data/x y"),
+        ("annotation.annotates.0=['a']", ("annotation", "annotates", "0"), ["a"]),
+    ],
+)
+def test_overrides(override, place, value):
+    changed: Any = with_overrides(settings(), [override])
+    for key in place:
+        changed = changed[key]
+    assert changed == value
+    assert type(changed) is type(value)
+
+
+def test_later_overrides_win_and_the_original_stays():
+    original = settings()
+    changed = with_overrides(original, ["rounds=1", "rounds=2", "partition.clients=9"])
+    assert changed["rounds"] == 2
+    assert changed["partition"] == {"name": "iid", "clients": 9}
+    assert original == settings()
+
+
+@pytest.mark.parametrize("override", ["rounds", "=3", " =3", ""])
+def test_an_override_needs_a_place_and_a_value(override):
+    with pytest.raises(UserError, match=r"--set needs PLACE=VALUE, e\.g\. rounds=20; found"):
+        with_overrides(settings(), [override])
+
+
+@pytest.mark.parametrize("override", ["partition.name.x=1", "rounds.x=1"])
+def test_an_override_below_a_value_is_refused(override):
+    with pytest.raises(UserError, match="is not a table of settings"):
+        with_overrides(settings(rounds=3), [override])
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        ("method.warmup_round=3", "recipe.method has no field 'warmup_round'"),
+        ("methd.name=fedavg", r"recipe has no field 'methd'; did you mean 'method'\?"),
+        ("rounds=many", r"recipe.rounds must be int, found 'many' \(str\)"),
+        ("rounds=2.5", "recipe.rounds must be int, found 2.5"),
+        ("method.training.lr=nan", r"recipe\.method\.training\.lr"),
+        ("method=fedavg", "recipe.method must be a table of settings, found 'fedavg'"),
+    ],
+)
+def test_a_wrong_override_is_found_by_the_reader(override, complaint):
+    with pytest.raises(UserError, match=complaint):
+        recipe_from(with_overrides(settings(), [override]))
+
+
+def write_recipe(folder: Path, data: dict[str, str], model: dict[str, str]) -> Path:
+    path = folder / "recipe.json"
+    path.write_text(json.dumps({"data": data, "model": model}))
+    return path
+
+
+def test_relative_paths_start_at_the_recipes_folder(tmp_path, monkeypatch):
+    study, elsewhere = tmp_path / "study", tmp_path / "elsewhere"
+    (study / "images").mkdir(parents=True)
+    elsewhere.mkdir()
+    for name in ("labels.csv", "names.toml", "start.safetensors"):
+        (study / name).touch()
+    path = write_recipe(
+        study,
+        {"folder": "images", "labels": "./labels.csv", "label_names": "names.toml"},
+        {"weights": "start.safetensors", "backbone": "images"},
+    )
+    monkeypatch.chdir(elsewhere)
+    found = read_settings(Path("../study/recipe.json"))
+    root = path.parent.resolve()
+    assert found["data"] == {
+        "folder": str(root / "images"),
+        "labels": str(root / "labels.csv"),
+        "label_names": str(root / "names.toml"),
+    }
+    assert found["model"] == {"weights": str(root / "start.safetensors"), "backbone": "images"}
+
+
+def test_absolute_paths_stay(tmp_path):
+    path = write_recipe(tmp_path, {"folder": "/data/images"}, {"weights": "/data/w.safetensors"})
+    assert read_settings(path)["data"]["folder"] == "/data/images"
+    assert read_settings(path)["model"]["weights"] == "/data/w.safetensors"
+
+
+@pytest.mark.parametrize("word", ["random", "timm"])
+def test_a_word_is_not_taken_for_a_file_of_that_name(tmp_path, word):
+    (tmp_path / word).mkdir()
+    path = write_recipe(tmp_path, {}, {"weights": word})
+    assert read_settings(path)["model"]["weights"] == word

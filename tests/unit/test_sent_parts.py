@@ -1,0 +1,45 @@
+"""What leaves a client is read off the method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from fedquilt.method import State
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.payload import Gather, Update
+from fedquilt.sent_parts import sent_parts
+from fedquilt.task import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathering(FedAvg):
+    """Shows the server every client's weights."""
+
+    def template(self, received: State, task: Task) -> Update:
+        return {"each": Gather(received["weights"])}
+
+
+def test_parts_of_fedmlp():
+    parts = {part.name: part for part in sent_parts("fedmlp")}
+    assert list(parts) == ["body", "head", "prototypes", "difficulty", "training_loss"]
+    assert parts["prototypes"].tensors == {"": (5, 2, 64)}  # classes, absent and present, features
+    assert parts["prototypes"].weight_shape == (5, 2)
+    # small-cnn: 16 * 9 + 16, 32 * 16 * 9 + 32, 64 * 32 * 9 + 64
+    assert parts["body"].numbers == 160 + 4640 + 18496
+    assert parts["head"].numbers == 5 * 64 + 5
+    assert all(part.can_be_summed_securely for part in parts.values())
+
+
+def test_sum_has_no_weight():
+    control = {part.name: part for part in sent_parts("scaffold")}["control"]
+    assert (control.kind, control.weight_shape) == ("Sum", None)
+    assert control.to_dict()["numbers"] == 23296 + 325
+
+
+def test_gathered_part_cannot_be_summed_securely(monkeypatch: pytest.MonkeyPatch):
+    table = {"gathering": f"{__name__}:Gathering"}
+    monkeypatch.setattr("fedquilt.sent_parts.all_methods", lambda: table)
+    each = sent_parts("gathering")[0]
+    assert (each.name, each.kind, each.can_be_summed_securely) == ("each", "Gather", False)

@@ -1,0 +1,215 @@
+"""Plain data into frozen dataclasses: strict about names and types, and back without loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import pytest
+
+from fedquilt.errors import UserError
+from fedquilt.strict_reading import plain, read
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    rate: float = 0.5
+    counts: tuple[int, ...] = ()
+    pair: tuple[float, float] = (0.0, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Animal:
+    legs: int = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bird(Animal):
+    wingspan: float = 1.0
+    song: str | None = None
+
+    variants: ClassVar[Mapping[str, Mapping[str, object]]] = {"small": {"wingspan": 0.2, "legs": 2}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    needed: int
+    inner: Inner = Inner()
+    pet: Animal = field(default_factory=Bird)
+    mode: Literal["fast", "slow"] = "fast"
+    channels: Literal[1, 3] = 3
+    on: bool = False
+    text: str = "x"
+    limit: int | None = None
+    chosen: str | Inner = "none"
+    table: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+TABLES = {
+    Animal: ("animal", {"bird": f"{__name__}:Bird", "plain-animal": f"{__name__}:Animal"}),
+}
+
+
+def outer(**settings: object) -> Outer:
+    return read(Outer, {"needed": 1} | settings, "recipe", TABLES)
+
+
+def test_everything_at_once():
+    found = outer(
+        inner={"rate": 2, "counts": [1, 2], "pair": [1, 2.5]},
+        pet={"name": "bird", "song": "peep"},
+        mode="slow",
+        on=True,
+        limit=3,
+        chosen={"rate": 0.25},
+        table={"a": ["x", "y"]},
+    )
+    assert found == Outer(
+        needed=1,
+        inner=Inner(rate=2.0, counts=(1, 2), pair=(1.0, 2.5)),
+        pet=Bird(song="peep"),
+        mode="slow",
+        on=True,
+        limit=3,
+        chosen=Inner(rate=0.25),
+        table={"a": ("x", "y")},
+    )
+    assert type(found.inner.rate) is float
+    assert [type(number) for number in found.inner.pair] == [float, float]
+    assert read(Outer, plain(found, TABLES), "recipe", TABLES) == found
+
+
+def test_defaults_are_left_alone():
+    assert outer() == Outer(needed=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"inne": {}}, r"^recipe has no field 'inne'; did you mean 'inner'\?$"),
+        ({"inner": {"rte": 1}}, r"^recipe.inner has no field 'rte'; did you mean 'rate'\?$"),
+        (
+            {"pet": {"name": "bird", "wingspn": 1}},
+            r"^recipe.pet has no field 'wingspn'; did you mean 'wingspan'\?$",
+        ),
+        ({"qqqqqq": 1}, "^recipe has no field 'qqqqqq'; known: channels, chosen, inner"),
+        ({"pet": {"name": "brid"}}, r"unknown animal 'brid'; did you mean 'bird'\?"),
+        ({"pet": {}}, r"recipe.pet.name is missing: which animal\?.*bird, plain-animal"),
+        (
+            {"pet": {"name": "bird", "variant": "smal"}},
+            r"recipe.pet.variant: Bird has none called 'smal'; did you mean 'small'\?",
+        ),
+        (
+            {"pet": {"name": "plain-animal", "variant": "small"}},
+            "recipe.pet.variant: Animal has none called 'small'; known: none",
+        ),
+    ],
+)
+def test_unknown_names_answer_with_the_nearest(settings, complaint):
+    with pytest.raises(UserError, match=complaint):
+        outer(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"needed": "3"}, r"recipe.needed must be int, found '3' \(str\)"),
+        ({"needed": 3.0}, r"recipe.needed must be int, found 3.0 \(float\)"),
+        ({"needed": True}, r"recipe.needed must be int, found True \(bool\)"),
+        ({"needed": None}, r"recipe.needed must be int, found None \(NoneType\)"),
+        ({"on": 1}, r"recipe.on must be bool, found 1 \(int\)"),
+        ({"on": "true"}, r"recipe.on must be bool, found 'true' \(str\)"),
+        ({"text": 5}, r"recipe.text must be str, found 5 \(int\)"),
+        ({"inner": {"rate": "fast"}}, r"recipe.inner.rate must be float, found 'fast' \(str\)"),
+        ({"inner": {"rate": False}}, r"recipe.inner.rate must be float, found False \(bool\)"),
+        ({"inner": 3}, "recipe.inner must be a table of settings, found 3"),
+        ({"pet": "bird"}, "recipe.pet must be a table of settings, found 'bird'"),
+        ({"inner": {"counts": 3}}, "recipe.inner.counts must be a list, found 3"),
+        ({"inner": {"counts": "12"}}, "recipe.inner.counts must be a list, found '12'"),
+        ({"inner": {"counts": [1, "2"]}}, r"recipe.inner.counts\[1\] must be int, found '2'"),
+        ({"inner": {"pair": [1]}}, "recipe.inner.pair must have 2 entries, found 1"),
+        ({"inner": {"pair": [1, 2, 3]}}, "recipe.inner.pair must have 2 entries, found 3"),
+        ({"mode": "fats"}, "recipe.mode must be one of 'fast', 'slow'; found 'fats'"),
+        ({"mode": ["fast"]}, "recipe.mode must be one of 'fast', 'slow'"),
+        ({"channels": 2}, "recipe.channels must be one of 1, 3; found 2"),
+        ({"channels": True}, "recipe.channels must be one of 1, 3; found True"),
+        ({"channels": 3.0}, "recipe.channels must be one of 1, 3; found 3.0"),
+        ({"limit": "many"}, r"recipe.limit must be int, found 'many'"),
+        ({"chosen": 5}, "recipe.chosen must be str, found 5.*; or recipe.chosen must be a table"),
+        ({"chosen": {"rte": 1}}, "recipe.chosen has no field 'rte'"),
+        ({"table": ["a"]}, r"recipe.table must be a table, found \['a'\]"),
+        ({"table": {"a": "x"}}, "recipe.table.a must be a list, found 'x'"),
+        ({"table": {"a": [1]}}, r"recipe.table.a\[0\] must be str, found 1"),
+    ],
+)
+def test_wrong_types_are_named_with_their_place(settings, complaint):
+    with pytest.raises(UserError, match=complaint):
+        outer(**settings)
+
+
+@pytest.mark.parametrize("name", [5, None, ["bird"], {"a": 1}, True])
+def test_a_name_that_is_no_text_is_a_users_error(name):
+    with pytest.raises(UserError, match=r"recipe\.pet"):
+        outer(pet={"name": name})
+
+
+@pytest.mark.parametrize("variant", [5, ["small"], {"a": 1}])
+def test_a_variant_that_is_no_text_is_a_users_error(variant):
+    with pytest.raises(UserError, match=r"recipe\.pet\.variant"):
+        outer(pet={"name": "bird", "variant": variant})
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_numbers_must_be_finite(number):
+    """No setting means anything then, and JSON could not hold it in the run's recipe."""
+    with pytest.raises(UserError, match=r"recipe\.inner\.rate"):
+        outer(inner={"rate": number})
+
+
+def test_what_is_missing_is_named():
+    with pytest.raises(UserError, match=r"^recipe lacks needed$"):
+        read(Outer, {}, "recipe", TABLES)
+
+
+@pytest.mark.parametrize("value", [None, [], "text", 3])
+def test_what_is_no_table_is_refused(value):
+    with pytest.raises(UserError, match="recipe must be a table of settings"):
+        read(Outer, value, "recipe", TABLES)
+
+
+def test_a_variant_sets_fields_and_own_settings_win():
+    assert outer(pet={"name": "bird", "variant": "small"}).pet == Bird(wingspan=0.2, legs=2)
+    assert outer(pet={"name": "bird", "variant": "small", "legs": 1}).pet == Bird(
+        wingspan=0.2, legs=1
+    )
+
+
+def test_reading_does_not_change_what_was_read():
+    settings = {"needed": 1, "pet": {"name": "bird", "variant": "small"}}
+    read(Outer, settings, "recipe", TABLES)
+    assert settings == {"needed": 1, "pet": {"name": "bird", "variant": "small"}}
+    assert Bird.variants["small"] == {"wingspan": 0.2, "legs": 2}
+
+
+def test_a_value_that_is_built_already_is_taken():
+    assert outer(inner=Inner(rate=3.0), pet=Bird()).inner.rate == 3.0
+
+
+def test_the_plain_form_names_its_family():
+    assert plain(Bird(song="peep"), TABLES) == {
+        "name": "bird",
+        "legs": 4,
+        "wingspan": 1.0,
+        "song": "peep",
+    }
+
+
+def test_a_class_in_no_table_cannot_be_written_down():
+    @dataclass(frozen=True, kw_only=True)
+    class Stray(Animal):
+        pass
+
+    with pytest.raises(UserError, match=r"Stray is in no table, so a recipe cannot name it"):
+        plain(Stray(), TABLES)

@@ -1,0 +1,45 @@
+"""``fedquilt compare``: runs side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedquilt.cli.console import note, print_json, results, say
+from fedquilt.cli.options import AsJson
+from fedquilt.errors import UserError
+
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option("--metric", help="An average of result.json; may be given several times."),
+]
+Picture = Annotated[Path | None, typer.Option(help="Also draw the comparison into this PNG file.")]
+
+
+def compare(
+    runs: Runs, metrics: Metrics = None, as_json: AsJson = False, picture: Picture = None
+) -> None:
+    """Compare runs; those that differ only in their seed become one row with mean and deviation."""
+    from fedquilt.finished_run import read_run
+    from fedquilt.reports import comparison
+    from fedquilt.reports.comparison_picture import save_comparison_picture
+
+    repeated = len(runs) - len({path.resolve() for path in runs})
+    if repeated:
+        raise UserError("the same run folder was given twice; give each once")
+    opened = [read_run(path) for path in runs]
+    compared = comparison.compare(opened, metrics or comparison.DEFAULT_METRICS)
+    if picture is not None:
+        save_comparison_picture(opened, compared, picture)
+    if as_json:
+        print_json(compared)
+        return
+    results.print(comparison.comparison_table(compared))
+    results.print(comparison.worst_class_table(compared))
+    if compared["also_differ_in"]:
+        note(f"the runs differ in more than the method: {', '.join(compared['also_differ_in'])}")
+    if picture is not None:
+        say(f"picture: {picture}")

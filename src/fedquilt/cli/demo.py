@@ -1,0 +1,99 @@
+"""``fedquilt demo``: ways to treat blank labels, side by side, in about a minute."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedquilt.cli.console import print_json, remarks, results, say
+from fedquilt.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from fedquilt.finished_run import Run
+    from fedquilt.recipe import Recipe
+
+Out = Annotated[Path, typer.Option(help="Where the runs, tables and pictures go.")]
+Seeds = Annotated[int, typer.Option(min=1, max=3, help="How many seeds: 1 is quickest.")]
+
+
+def demo(out: Out = Path("runs/demo"), seeds: Seeds = 3, as_json: AsJson = False) -> None:
+    """Train FedAvg, FedAvg-PL, FedMLP and the full-label bound on digits, and compare them."""
+    from fedquilt.atomic_files import write_json
+    from fedquilt.demo import SEEDS, conclusions, demo_recipes
+    from fedquilt.finished_run import read_run
+    from fedquilt.reports.comparison import compare
+
+    began = time.perf_counter()
+    recipes = demo_recipes(out, SEEDS[:seeds])
+    say(
+        "Five sites hold 100 images each, with one to three digits in an image. Each site "
+        f"annotates one digit and leaves the others blank. {len(recipes)} runs: 4 methods, seeds "
+        f"{', '.join(map(str, SEEDS[:seeds]))}."
+    )
+    _train(recipes)
+    runs = [read_run(folder) for folder in recipes]
+    compared = compare(runs)
+    compared["conclusions"] = conclusions(compared)
+    compared["seconds"] = round(time.perf_counter() - began, 1)
+    write_json(out / "comparison.json", compared)
+    pictures = _draw(out, runs, compared)
+    if as_json:
+        print_json(compared)
+    else:
+        _show(compared, [out / "comparison.json", *pictures])
+
+
+def _train(recipes: dict[Path, Recipe]) -> None:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    from fedquilt.experiment import CACHE
+    from fedquilt.parallel_runs import run_all
+
+    with Progress(
+        TextColumn("training"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TextColumn("rounds"),
+        TimeElapsedColumn(),
+        console=remarks,
+    ) as bar:
+        task = bar.add_task("", total=None)
+        run_all(
+            recipes,
+            cache=CACHE,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+
+
+def _draw(out: Path, runs: list[Run], compared: dict[str, Any]) -> list[Path]:
+    """The comparison, and the pictures of the first FedMLP run."""
+    from fedquilt.experiment import CACHE
+    from fedquilt.reports.comparison_picture import save_comparison_picture
+    from fedquilt.reports.pictures import save_run_pictures
+
+    picture = out / "comparison.png"
+    save_comparison_picture(runs, compared, picture)
+    first = next(run for run in runs if run.result["method"] == "fedmlp")
+    return [picture, *save_run_pictures(first, first.recipe.data.load(CACHE).train)]
+
+
+def _show(compared: dict[str, Any], files: list[Path]) -> None:
+    from fedquilt.reports.comparison import comparison_table, worst_class_table
+
+    results.print(comparison_table(compared))
+    results.print(worst_class_table(compared))
+    for sentence in compared["conclusions"]:
+        results.print(sentence, highlight=False)
+    say(f"{compared['seconds']:.0f} seconds. Written:")
+    for file in files:
+        say(f"  {file}")
+    say("Next: `fedquilt data check FOLDER --labels CSV` for your own images.")

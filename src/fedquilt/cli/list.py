@@ -1,0 +1,142 @@
+"""``fedquilt list``: what there is to choose from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from fedquilt.catalogue import KINDS, Entry, entries, recipe_paths
+from fedquilt.cli.console import print_json, results
+from fedquilt.cli.options import AsJson
+from fedquilt.errors import UserError, nearest
+from fedquilt.reports.tables import new_table
+from fedquilt.source_reading import Field
+
+Kind = Annotated[str, typer.Argument(metavar="|".join(KINDS), help="What to list.")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Only these.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Settings, variants and what leaves a client.")
+]
+
+
+def list_entries(
+    kind: Kind, names: Names = None, verbose: Verbose = False, as_json: AsJson = False
+) -> None:
+    """List methods, datasets, partitions, annotations or recipes."""
+    chosen = _chosen(kind, names or [])
+    if as_json:
+        print_json([entry.to_dict() | _sent(kind, entry, verbose) for entry in chosen])
+    elif verbose:
+        for entry in chosen:
+            _show(kind, entry)
+        _show_groups(chosen)
+    else:
+        results.print(_table(kind, chosen))
+
+
+def _chosen(kind: str, names: list[str]) -> list[Entry]:
+    found = {entry.name: entry for entry in entries(kind)}
+    for name in names:
+        if name not in found:
+            raise UserError(f"there is no {name!r} among the {kind}{nearest(name, found)}")
+    return [found[name] for name in names] or list(found.values())
+
+
+def _sent(kind: str, entry: Entry, verbose: bool) -> dict[str, Any]:
+    if kind != "methods" or not verbose:
+        return {}
+    from fedquilt.sent_parts import EXAMPLE, sent_parts
+
+    parts = [part.to_dict() for part in sent_parts(entry.name)]
+    return {"leaves_a_client": {"example": EXAMPLE, "parts": parts}}
+
+
+def _table(kind: str, chosen: list[Entry]) -> Table:
+    table = new_table(kind.capitalize(), "name")
+    table.columns[0].no_wrap = True
+    table.add_column("idea", ratio=1)
+    table.add_column({"methods": "paper", "recipes": "what"}.get(kind, "about"), ratio=1)
+    for entry in chosen:
+        table.add_row(Text(entry.name, style="bold"), Text(entry.idea), Text(entry.about))
+    commands = {"recipes": "fedquilt run NAME runs one; --verbose shows them"}
+    table.caption = commands.get(kind, f"fedquilt list {kind} NAME --verbose shows the settings")
+    return table
+
+
+def _show(kind: str, entry: Entry) -> None:
+    results.print(Text(entry.name, style="bold underline"))
+    for line in (entry.idea, entry.about):
+        results.print(Padding(Text(line), (0, 0, 0, 2)))
+    if kind == "recipes":
+        text = recipe_paths()[entry.name].read_text(encoding="utf-8")
+        results.print(Text(f"\n{text}"), soft_wrap=True)
+    if entry.fields:
+        results.print(_settings_table("Settings", entry.fields))
+    for name, settings in entry.variants.items():
+        changed = ", ".join(f"{key} = {value}" for key, value in settings.items())
+        results.print(Padding(Text(f'variant = "{name}": {changed}'), (0, 0, 1, 2)))
+    if kind == "methods":
+        results.print(_sent_table(entry.name))
+
+
+def _settings_table(heading: str, fields: Iterable[Field]) -> Table:
+    table = new_table(heading, "setting")
+    table.columns[0].no_wrap = True
+    for column in ("type", "default", "meaning"):
+        table.add_column(column, overflow="fold")
+    for field in fields:
+        default = "(needed)" if field.default is None else field.default.strip("'")
+        meaning = field.comment or ("see below" if field.fields else "")
+        table.add_row(Text(field.name), Text(_readable(field.type)), Text(default), Text(meaning))
+    return table
+
+
+def _readable(type_text: str) -> str:
+    """Choices as ``a | b`` instead of ``Literal['a', 'b']``."""
+
+    def choices(match: re.Match[str]) -> str:
+        return " | ".join(word.strip().strip("'") for word in match[1].split(","))
+
+    return re.sub(r"Literal\[([^\]]*)\]", choices, type_text)
+
+
+def _show_groups(chosen: list[Entry]) -> None:
+    """Settings that are shared by many, such as ``training``, once."""
+    groups = {
+        (field.name, field.type): field.fields
+        for entry in chosen
+        for field in entry.fields
+        if field.fields
+    }
+    for (name, kind), fields in groups.items():
+        results.print(_settings_table(f"{name}: {kind}", fields))
+
+
+def _sent_table(method: str) -> Table:
+    from fedquilt.sent_parts import EXAMPLE, SentPart, sent_parts
+
+    def content(part: SentPart) -> str:
+        shapes = list(part.tensors.values())
+        if len(shapes) == 1:
+            return _shape(shapes[0])
+        return f"{len(shapes)} tensors, {part.numbers:,} numbers"
+
+    table = new_table("What leaves a client, every round", "part")
+    for column in ("kind", "shape", "weight sent along", "can be summed securely"):
+        table.add_column(column)
+    for part in sent_parts(method):
+        weight = "" if part.weight_shape is None else _shape(part.weight_shape)
+        secure = "yes" if part.can_be_summed_securely else "no"
+        table.add_row(part.name, part.kind, content(part), weight, secure)
+    table.caption = f"for {EXAMPLE}"
+    return table
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "one number"

@@ -1,0 +1,63 @@
+"""``fedquilt``: one verb per file; none of them imports torch before it is needed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from fedquilt import __version__
+from fedquilt.cli import compare, data, demo, evaluate, predict, run
+from fedquilt.cli import list as list_verb
+from fedquilt.cli.console import show_error
+from fedquilt.errors import UserError
+
+
+class Verbs(TyperGroup):
+    """Turns an error that the user can mend into a message; any other keeps its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            show_error(error)
+            raise typer.Exit(1) from None
+
+
+app = typer.Typer(
+    cls=Verbs,
+    help="Federated multi-label learning when every site has annotated only part of the labels.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedquilt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Federated multi-label learning when every site has annotated only part of the labels."""
+
+
+app.command("demo")(demo.demo)
+app.command("list")(list_verb.list_entries)
+app.command("run")(run.run)
+app.command("compare")(compare.compare)
+app.command("evaluate")(evaluate.evaluate)
+app.command("predict")(predict.predict)
+app.add_typer(data.app, name="data")
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,38 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedquilt.errors import UserError
+
+DEFAULT_CACHE = Path(".cache") / "fedquilt"
+
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Cache = Annotated[Path, typer.Option(help="Where decoded images are kept.")]
+Client = Annotated[
+    str | None, typer.Option(help="Whose model, for a run in which each client has its own.")
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(help="Probability from which a class is present; else the recipe's."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+def require_device(device: str) -> None:
+    import torch
+
+    if device.partition(":")[0] not in ("cpu", "cuda"):
+        raise UserError(f"--device is cpu or cuda, found {device!r}")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch finds no CUDA device here; use --device cpu")
+
+
+def require_share(threshold: float | None) -> None:
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise UserError(f"--threshold is a probability from 0 to 1, found {threshold}")

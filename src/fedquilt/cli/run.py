@@ -1,0 +1,157 @@
+"""``fedquilt run``: train by a recipe, or on a user's own data, and go on after an interruption."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedquilt.catalogue import find_recipe
+from fedquilt.cli import own_data
+from fedquilt.cli.console import Notes, note, print_json, say
+from fedquilt.cli.options import DEFAULT_CACHE, AsJson, Cache, Device, require_device
+from fedquilt.cli.progress import RunProgress
+from fedquilt.errors import UserError
+
+if TYPE_CHECKING:
+    from fedquilt.finished_run import Run
+    from fedquilt.recipe import Recipe
+
+RUNS = Path("runs")
+
+RecipeName = Annotated[
+    str | None,
+    typer.Argument(metavar="RECIPE", help="A TOML or JSON file, or a name of `list recipes`."),
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PLACE=VALUE", help="Change a setting, e.g. method.low=0.2."),
+]
+Out = Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/NAME-SEED.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
+Rounds = Annotated[int | None, typer.Option(help="Short for --set rounds=N.")]
+Seed = Annotated[int | None, typer.Option(help="Short for --set seed=N.")]
+
+
+def run(
+    recipe: RecipeName = None,
+    changes: Changes = None,
+    out: Out = None,
+    resume: Resume = False,
+    rounds: Rounds = None,
+    seed: Seed = None,
+    device: Device = "cpu",
+    cache: Cache = DEFAULT_CACHE,
+    as_json: AsJson = False,
+    data: own_data.DataFolder = None,
+    labels: own_data.LabelFile = None,
+    image_column: own_data.ImageColumn = "image",
+    site_column: own_data.SiteColumn = None,
+    patient_column: own_data.PatientColumn = None,
+    split_column: own_data.SplitColumn = None,
+    ignore_columns: own_data.IgnoreColumns = None,
+    uncertain: own_data.Uncertain = "ignore",
+    label_names: own_data.LabelNames = None,
+    clients: own_data.Clients = None,
+    method: own_data.MethodName = "fedmlp",
+    size: own_data.Size = 64,
+    grey: own_data.Grey = False,
+    backbone: own_data.Backbone = "small-resnet",
+    weights: own_data.Weights = "random",
+) -> None:
+    """Run a recipe, or train on your own images; everything is left in one folder."""
+    options = own_data.OwnData.of(locals())
+    short = {"rounds": rounds, "seed": seed}
+    overrides = [*(changes or []), *(f"{k}={v}" for k, v in short.items() if v is not None)]
+    chosen, name = _choose(recipe, options, overrides, out if resume else None)
+    if resume and out is None:
+        raise UserError("--resume needs --out: the folder of the run to go on with")
+    folder = out or _new_folder(name, chosen.seed)
+    finished = _train(chosen, folder, resume=resume, cache=cache, device=device)
+    _report(finished, cache, as_json=as_json)
+
+
+def _choose(
+    recipe: str | None, options: own_data.OwnData, overrides: Sequence[str], resumed: Path | None
+) -> tuple[Recipe, str]:
+    """The recipe and the name that a new folder is given for it."""
+    if recipe is None and options.data is not None:
+        return options.recipe(overrides), options.method
+    if options.given():
+        raise UserError(
+            f"{', '.join(options.given())}: for own data without a recipe, which starts with "
+            "--data FOLDER; change a recipe with --set, e.g. --set data.size=128"
+        )
+    from fedquilt.recipe import read_recipe, recipe_from, with_overrides
+    from fedquilt.run_folder import RunFolder
+
+    if recipe is not None:
+        path = find_recipe(recipe)
+        return read_recipe(path, overrides), path.stem
+    if resumed is None:
+        raise UserError(
+            "what shall be run? Give a recipe (`fedquilt list recipes`), or your own images with "
+            "--data FOLDER --labels CSV, or go on with a run: --out FOLDER --resume"
+        )
+    settings = RunFolder(resumed).read_json(RunFolder(resumed).recipe)
+    return recipe_from(with_overrides(settings, overrides)), resumed.name
+
+
+def _new_folder(name: str, seed: int) -> Path:
+    first = folder = RUNS / f"{name}-{seed}"
+    number = 2
+    while folder.exists():
+        folder = first.with_name(f"{first.name}-{number}")
+        number += 1
+    return folder
+
+
+def _train(recipe: Recipe, folder: Path, *, resume: bool, cache: Path, device: str) -> Run:
+    from fedquilt.experiment import run as run_recipe
+    from fedquilt.finished_run import read_run
+
+    require_device(device)
+    warmup = getattr(recipe.method, "warmup_rounds", 0)
+    if warmup >= recipe.rounds:
+        note(
+            f"method.warmup_rounds is {warmup} and the run has {recipe.rounds} rounds: "
+            "it will never leave its warm-up"
+        )
+    try:
+        with Notes(), RunProgress() as progress:
+            run_recipe(recipe, folder, resume=resume, cache=cache, device=device, observe=progress)
+    except KeyboardInterrupt:
+        _say_how_to_go_on(folder, recipe.rounds, cache, device)
+        raise typer.Exit(130) from None
+    return read_run(folder)
+
+
+def _say_how_to_go_on(folder: Path, rounds: int, cache: Path, device: str) -> None:
+    from fedquilt.checkpoint import Checkpoints
+    from fedquilt.run_folder import RunFolder
+
+    files = RunFolder(folder)
+    if not files.recipe.exists():
+        say("\nstopped before the run had begun; nothing was written")
+        return
+    saved = Checkpoints(files.checkpoints).restore()[0] if files.checkpoints.is_dir() else None
+    done = 0 if saved is None else saved.round_count
+    say(f"\nstopped; {done} of {rounds} rounds are saved in {folder}. Go on with:")
+    options = ["--device", device] if device != "cpu" else []
+    options += ["--cache", str(cache)] if cache != DEFAULT_CACHE else []
+    say("  " + shlex.join(["fedquilt", "run", "--out", str(folder), "--resume", *options]))
+
+
+def _report(finished: Run, cache: Path, *, as_json: bool) -> None:
+    from fedquilt.cli.run_report import show_result
+    from fedquilt.reports.pictures import save_run_pictures
+
+    pictures = save_run_pictures(finished, finished.recipe.data.load(cache).train)
+    if as_json:
+        drawn = [str(path) for path in pictures]
+        print_json({"folder": str(finished.path), "pictures": drawn, **finished.result})
+    else:
+        show_result(finished)

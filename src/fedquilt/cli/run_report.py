@@ -1,0 +1,62 @@
+"""What is shown at the end of a run: how good it is, where everything is, how to go on."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from fedquilt.cli.console import results
+from fedquilt.reports.tables import (
+    average_rows,
+    average_table,
+    class_rows,
+    class_table,
+    status_rows,
+    status_table,
+)
+
+if TYPE_CHECKING:
+    from fedquilt.finished_run import Run
+
+
+def show_result(run: Run) -> None:
+    result, clients = run.result, len(run.allocation.holdings)
+    rows = class_rows(result["reports"], run.annotators)
+    results.print()
+    results.print(class_table(rows, result["metrics"], client_count=clients))
+    results.print(average_table(average_rows(result["metrics"], result["spread_over_clients"])))
+    results.print(status_table(status_rows(result["annotation_status"])))
+    sent = result["bytes_up"] / 1e6
+    results.print(
+        Text(f"{result['rounds']} rounds in {result['seconds']:.0f} s; clients sent {sent:.1f} MB")
+    )
+    _show_files(run)
+    _show_next(run)
+
+
+def _show_files(run: Run) -> None:
+    weights = "models/" if run.models.clients else "model.safetensors"
+    places = {
+        "result.json": "all numbers",
+        "history.jsonl": "one line a round",
+        weights: "the weights; model.json says what they mean",
+        "pictures/": "curves and the annotation map",
+        "recipe.json": "the recipe as it was run; `fedquilt run` takes it again",
+    }
+    results.print(Text(f"\nEverything is in {run.path}:"))
+    for name, meaning in places.items():
+        results.print(Text(f"  {name:<18} {meaning}"))
+
+
+def _show_next(run: Run) -> None:
+    folder = shlex.quote(str(run.path))
+    client = f" --client {shlex.quote(run.models.clients[0])}" if run.models.clients else ""
+    results.print(Text("\nNext:"))
+    for rest in (
+        f"predict {folder} IMAGE...{client}",
+        f"evaluate {folder} --data FOLDER --labels CSV",
+        f"compare {folder} OTHER_RUN...",
+    ):
+        results.print(Text(f"  fedquilt {rest}"), soft_wrap=True)

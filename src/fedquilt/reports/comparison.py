@@ -1,0 +1,187 @@
+"""Runs side by side: those that differ only in their seed are one group with mean and deviation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from fedquilt.errors import UserError, nearest
+from fedquilt.reports.numbers import (
+    SMALLER_IS_BETTER,
+    deviation_or_none,
+    mean_or_none,
+    percent,
+    title,
+)
+from fedquilt.reports.tables import new_table
+
+if TYPE_CHECKING:
+    from fedquilt.finished_run import Run
+
+SEEDS = ("seed", "allocation_seed", "data.seed")
+DEFAULT_METRICS = ("macro_auc", "map", "bacc")
+SHORT_NAMES = {"auc": "macro_auc", "ap": "map", "f1": "macro_f1"}
+CLASS_METRIC = "auc"
+SHOWN_CLASSES = 4
+
+
+def compare(runs: Sequence[Run], metrics: Sequence[str] = DEFAULT_METRICS) -> dict[str, Any]:
+    """Everything the comparison tables show, as plain data."""
+    groups = group_by_recipe(runs)
+    metrics = [_metric(name, runs[0].result["metrics"]) for name in metrics]
+    labels = _labels([members[0] for members in groups])
+    described = [
+        _described_group(label, members, metrics) for label, members in zip(labels, groups)
+    ]
+    return {
+        "metrics": metrics,
+        "groups": described,
+        "best": {metric: _best(described, metric) for metric in metrics},
+        "class_metric": CLASS_METRIC,
+        "worst_classes": _worst_classes(described),
+        "also_differ_in": _other_differences([members[0] for members in groups]),
+    }
+
+
+def _metric(name: str, known: Mapping[str, Any]) -> str:
+    metric = SHORT_NAMES.get(name, name)
+    if metric not in known:
+        raise UserError(f"unknown metric {name!r}{nearest(name, known)}")
+    return metric
+
+
+def group_by_recipe(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs with the same recipe but for the seeds, in the order they were given."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        settings = {k: v for k, v in _flat(run.recipe.to_dict()).items() if k not in SEEDS}
+        groups.setdefault(json.dumps(settings, sort_keys=True), []).append(run)
+    return list(groups.values())
+
+
+def _described_group(label: str, runs: Sequence[Run], metrics: Sequence[str]) -> dict[str, Any]:
+    per_class = [_per_class(run) for run in runs]
+    return {
+        "label": label,
+        "runs": [str(run.path) for run in runs],
+        "seeds": [run.recipe.seed for run in runs],
+        "metrics": {m: _summary([run.result["metrics"][m] for run in runs]) for m in metrics},
+        "classes": {
+            name: _summary([values.get(name) for values in per_class]) for name in per_class[0]
+        },
+    }
+
+
+def _per_class(run: Run) -> dict[str, float | None]:
+    reports = run.result["reports"].values()
+    columns = zip(*(report["per_class"][CLASS_METRIC] for report in reports))
+    return {name: mean_or_none(column) for name, column in zip(run.classes, columns)}
+
+
+def _summary(values: list[float | None]) -> dict[str, Any]:
+    mean, deviation = mean_or_none(values), deviation_or_none(values)
+    return {"mean": mean, "deviation": deviation, "values": values}
+
+
+def _best(groups: Sequence[Mapping[str, Any]], metric: str) -> str | None:
+    scored = [(group["metrics"][metric]["mean"], group["label"]) for group in groups]
+    defined = [(value, label) for value, label in scored if value is not None]
+    if len(defined) < 2:
+        return None
+    choose = min if metric in SMALLER_IS_BETTER else max
+    label: str = choose(defined, key=lambda pair: pair[0])[1]
+    return label
+
+
+def _worst_classes(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The classes with the lowest mean over the groups, worst first."""
+    means = {
+        name: mean_or_none(group["classes"].get(name, {}).get("mean") for group in groups)
+        for name in groups[0]["classes"]
+    }
+    defined = sorted((value, name) for name, value in means.items() if value is not None)
+    return [name for _, name in defined[:SHOWN_CLASSES]]
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """The method's name, and the settings that tell groups of one method apart."""
+    settings = [_flat(run.recipe.to_dict()) for run in runs]
+    labels = []
+    for own in settings:
+        rivals = [each for each in settings if each["method.name"] == own["method.name"]]
+        differing = [
+            f"{place.removeprefix('method.')}={own.get(place)}"
+            for place in sorted(set().union(*rivals))
+            if place not in SEEDS and len({repr(each.get(place)) for each in rivals}) > 1
+        ]
+        labels.append(" ".join([own["method.name"], *differing]))
+    return labels
+
+
+def _other_differences(runs: Sequence[Run]) -> list[str]:
+    """Settings outside the method that differ: they can explain a difference as well."""
+    settings = [_flat(run.recipe.to_dict()) for run in runs]
+    return [
+        place
+        for place in sorted(set().union(*settings))
+        if not place.startswith("method.")
+        and place not in SEEDS
+        and len({repr(each.get(place)) for each in settings}) > 1
+    ]
+
+
+def _flat(settings: Any, place: str = "") -> dict[str, Any]:
+    if not isinstance(settings, Mapping):
+        return {place: settings}
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        flat |= _flat(value, f"{place}.{key}" if place else key)
+    return flat
+
+
+def comparison_table(comparison: Mapping[str, Any]) -> Table:
+    has_seeds = any(len(group["seeds"]) > 1 for group in comparison["groups"])
+    over_seeds = ", mean ± standard deviation over seeds" if has_seeds else ""
+    table = new_table(f"Comparison (%){over_seeds}", "method")
+    table.add_column("seeds", justify="right")
+    for metric in comparison["metrics"]:
+        table.add_column(title(metric), justify="right")
+    for group in comparison["groups"]:
+        cells = [
+            _cell(group["metrics"][metric], is_best=comparison["best"][metric] == group["label"])
+            for metric in comparison["metrics"]
+        ]
+        table.add_row(Text(group["label"]), str(len(group["seeds"])), *cells)
+    if any(comparison["best"].values()):
+        table.caption = "* best"
+    return table
+
+
+def worst_class_table(comparison: Mapping[str, Any]) -> Table:
+    """The hardest classes, one column each."""
+    names, groups = comparison["worst_classes"], comparison["groups"]
+    table = new_table(f"Hardest classes, {title(comparison['class_metric'])} (%)", "method")
+    top = {}
+    for name in names:
+        table.add_column(Text(name), justify="right", overflow="fold")
+        means = [group["classes"][name]["mean"] for group in groups if name in group["classes"]]
+        top[name] = max((mean for mean in means if mean is not None), default=None)
+    for group in groups:
+        summaries = {name: group["classes"].get(name, _summary([])) for name in names}
+        cells = [
+            _cell(each, is_best=len(groups) > 1 and each["mean"] == top[name])
+            for name, each in summaries.items()
+        ]
+        table.add_row(Text(group["label"]), *cells)
+    return table
+
+
+def _cell(summary: Mapping[str, Any], *, is_best: bool) -> Text:
+    deviation = summary["deviation"]
+    spread = "" if deviation is None else f" ± {percent(deviation)}"
+    mark = "* " if is_best else ""
+    return Text(f"{mark}{percent(summary['mean'])}{spread}", style="bold" if is_best else "")

@@ -1,0 +1,77 @@
+"""Runs side by side as a picture: a metric over rounds, and every class at the end."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedquilt.reports.comparison import group_by_recipe
+from fedquilt.reports.numbers import title
+from fedquilt.reports.style import house_style, line_look, new_figure, prepare_round_axes, save
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from fedquilt.finished_run import Run
+
+MARKERS = "osD^vP"
+
+
+def save_comparison_picture(runs: Sequence[Run], comparison: Mapping[str, Any], path: Path) -> None:
+    """Left the first metric over rounds, with a band over the seeds; right every class."""
+    groups, metric = comparison["groups"], comparison["metrics"][0]
+    class_count = len(groups[0]["classes"])
+    with house_style():
+        figure = new_figure(10, max(3.8, 1.2 + 0.24 * class_count))
+        over_rounds, by_class = figure.subplots(1, 2, width_ratios=[3, 2])
+        prepare_round_axes(over_rounds, f"{title(metric)} over rounds (%)")
+        for position, (group, members) in enumerate(zip(groups, group_by_recipe(runs))):
+            _draw_over_rounds(over_rounds, members, metric, position, group["label"])
+        _draw_classes(by_class, groups, comparison["class_metric"])
+        handles = over_rounds.get_legend_handles_labels()
+        figure.legend(*handles, loc="outside lower left", ncols=min(3, len(groups)))
+        save(figure, path)
+
+
+def _draw_over_rounds(
+    axes: Axes, runs: Sequence[Run], metric: str, position: int, label: str
+) -> None:
+    values: dict[int, list[float]] = {}
+    for run in runs:
+        for record in run.history:
+            found = (record["metrics"] or {}).get(metric)
+            if found is not None:
+                values.setdefault(record["round"], []).append(100 * found)
+    rounds = sorted(values)
+    look = line_look(position, len(rounds))
+    look |= {"marker": _marker(position), "markersize": 4, "markevery": max(1, len(rounds) // 8)}
+    axes.plot(rounds, [statistics.fmean(values[r]) for r in rounds], label=label, **look)
+    if len(runs) > 1:
+        low, high = [min(values[r]) for r in rounds], [max(values[r]) for r in rounds]
+        axes.fill_between(rounds, low, high, color=look["color"], alpha=0.15, linewidth=0)
+
+
+def _draw_classes(axes: Axes, groups: Sequence[Mapping[str, Any]], metric: str) -> None:
+    names = list(groups[0]["classes"])
+    axes.grid(visible=True)
+    axes.set_title(f"{title(metric)} per class at the end (%)")
+    for position, group in enumerate(groups):
+        means = [group["classes"].get(name, {}).get("mean") for name in names]
+        points = [(100 * mean, row) for row, mean in enumerate(means) if mean is not None]
+        axes.plot(
+            [value for value, _ in points],
+            [row for _, row in points],
+            linestyle="",
+            marker=_marker(position),
+            markersize=5,
+            alpha=0.85,
+            color=line_look(position, 0)["color"],
+        )
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+
+
+def _marker(position: int) -> str:
+    return MARKERS[position % len(MARKERS)]

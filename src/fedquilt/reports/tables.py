@@ -1,0 +1,119 @@
+"""Results as tables: for every table a function that gives plain rows, and one that draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from fedquilt.reports.numbers import NOTHING, mean_or_none, percent, title
+
+Rows = list[dict[str, Any]]
+
+CLASS_METRICS = ("auc", "ap", "bacc")
+AVERAGES = ("macro_auc", "map", "bacc", "macro_f1", "micro_auc", "hamming", "subset_accuracy")
+STATUS_AVERAGES = ("macro_auc", "map", "bacc", "macro_f1")
+NAMED_ANNOTATORS = 3  # more are counted
+LEAST_POSITIVES = 10  # below, a class's numbers are a matter of chance
+
+
+def new_table(heading: str | None, first_column: str) -> Table:
+    table = Table(title=heading, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column(first_column, overflow="fold")
+    return table
+
+
+def class_rows(
+    reports: Mapping[str, Mapping[str, Any]], annotators: Mapping[str, Sequence[str]]
+) -> Rows:
+    """One row per class; over several models' reports, the mean of those where it is defined."""
+    first = next(iter(reports.values()))
+    rows = []
+    for place, name in enumerate(first["classes"]):
+        metrics = {
+            metric: mean_or_none(report["per_class"][metric][place] for report in reports.values())
+            for metric in CLASS_METRICS
+        }
+        counts = {kind: int(first["per_class"][kind][place]) for kind in ("positives", "negatives")}
+        rows.append({"class": name, **metrics, **counts, "annotators": list(annotators[name])})
+    return rows
+
+
+def class_table(rows: Rows, averages: Mapping[str, Any], *, client_count: int) -> Table:
+    table = new_table("Result per class (%)", "class")
+    for metric in CLASS_METRICS:
+        table.add_column(title(metric), justify="right")
+    table.add_column("test positives", justify="right")
+    table.add_column("annotated by", overflow="fold")
+    for row in rows:
+        few = row["positives"] < LEAST_POSITIVES
+        table.add_row(
+            Text(row["class"]),
+            *(percent(row[metric]) for metric in CLASS_METRICS),
+            f"{row['positives']:,}{' !' if few else ''}",
+            Text(_annotators(row["annotators"], client_count)),
+        )
+    table.add_section()
+    means = (averages[name] for name in ("macro_auc", "map", "bacc"))
+    table.add_row("mean", *map(percent, means), "", "", style="bold")
+    if any(row["positives"] < LEAST_POSITIVES for row in rows):
+        table.caption = f"! fewer than {LEAST_POSITIVES} positives: read these numbers with care"
+    return table
+
+
+def _annotators(names: Sequence[str], client_count: int) -> str:
+    if len(names) == client_count > 1:
+        return f"all {client_count} clients"
+    if len(names) > NAMED_ANNOTATORS:
+        return f"{len(names)} of {client_count} clients"
+    return ", ".join(names) or "nobody"
+
+
+def average_rows(averages: Mapping[str, Any], spread: Mapping[str, Any] | None = None) -> Rows:
+    """Every average; ``deviation`` is over clients' own models, where there are several."""
+    return [
+        {"average": name, "value": value, "deviation": (spread or {}).get(name)}
+        for name, value in averages.items()
+    ]
+
+
+def average_table(rows: Rows) -> Table:
+    """The main averages, the others are in the rows."""
+    values = {row["average"]: row for row in rows}
+    has_spread = any(row["deviation"] is not None for row in rows)
+    table = new_table("Averages (%)", "")
+    shown = [name for name in AVERAGES if name in values]
+    for name in shown:
+        table.add_column(title(name), justify="right")
+    label = "clients' mean" if has_spread else "global model"
+    table.add_row(label, *(percent(values[name]["value"]) for name in shown))
+    if has_spread:
+        table.add_row("deviation", *(percent(values[name]["deviation"]) for name in shown))
+    return table
+
+
+def status_rows(annotation_status: Mapping[str, Any]) -> Rows:
+    """How well clients do on classes they annotate, and on those they do not."""
+    return [
+        {
+            "classes": status,
+            **{name: annotation_status["mean"][status][name] for name in STATUS_AVERAGES},
+            "clients": max(annotation_status["client_count"][status].values()),
+        }
+        for status in ("annotated", "unannotated")
+    ]
+
+
+def status_table(rows: Rows) -> Table:
+    table = new_table("By annotation status, mean over clients (%)", "classes that a client")
+    for name in STATUS_AVERAGES:
+        table.add_column(title(name), justify="right")
+    table.add_column("clients", justify="right")
+    words = {"annotated": "annotates", "unannotated": "does not annotate"}
+    for row in rows:
+        numbers = [percent(row[name]) for name in STATUS_AVERAGES]
+        table.add_row(words[row["classes"]], *numbers, str(row["clients"] or NOTHING))
+    return table

@@ -1,0 +1,38 @@
+"""Runs of a few rounds on a few mosaics, for tests of what reads a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedquilt.experiment import run
+from fedquilt.finished_run import Run, read_run
+from fedquilt.recipe import recipe_from
+
+CLASSES = ("digit 0", "digit 1", "digit 2")
+CLIENTS = ("client-0", "client-1", "client-2")
+
+
+def tiny_settings(method: str = "fedmlp", **changes: Any) -> dict[str, Any]:
+    """Three clients that annotate one class each; a staged method leaves its warm-up at once."""
+    stages = {"warmup_rounds": 1, "rounding": "ceil"} if method == "fedmlp" else {}
+    settings = {
+        "data": {"name": "digits-mosaic", "classes": 3, "train": 30, "test": 40},
+        "partition": {"name": "iid", "clients": 3},
+        "annotation": {"name": "missing", "missing": 2, "one_to_one": True},
+        "views": {"weak": "plain"},
+        "method": {"name": method, "training": {"batch_size": 10, "lr": 3e-3}, **stages},
+        "rounds": 2,
+    }
+    return settings | changes
+
+
+def make_run(folder: Path, method: str = "fedmlp", **changes: Any) -> Run:
+    run(recipe_from(tiny_settings(method, **changes)), folder)
+    return read_run(folder)
+
+
+def write_recipe(path: Path, method: str = "fedmlp", **changes: Any) -> Path:
+    path.write_text(json.dumps(tiny_settings(method, **changes)))
+    return path

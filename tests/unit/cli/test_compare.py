@@ -1,0 +1,80 @@
+"""``fedquilt compare``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tiny_runs import CLASSES, make_run
+from typer.testing import CliRunner
+
+from fedquilt.cli.main import app
+from fedquilt.finished_run import read_run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("runs")
+    made = [
+        make_run(folder / "a0", "fedavg"),
+        make_run(folder / "a1", "fedavg", seed=1),
+        make_run(folder / "m0", "fedmlp"),
+    ]
+    return [str(run.path) for run in made]
+
+
+def compare(*arguments: str):
+    return CliRunner().invoke(app, ["compare", *arguments])
+
+
+def test_seeds_become_one_row(runs: list[str]):
+    result = compare(*runs)
+    assert result.exit_code == 0, result.output
+    table, _, hardest = result.stdout.partition("Hardest classes")
+    rows = [line.split() for line in table.splitlines() if line.strip().startswith("fed")]
+    assert [row[:2] for row in rows] == [["fedavg", "2"], ["fedmlp", "1"]]
+    assert "±" in rows[0]
+    assert "±" not in rows[1]
+    assert all(name in hardest for name in CLASSES)
+
+
+def test_json_holds_every_value(runs: list[str]):
+    compared = json.loads(compare(*runs, "--metric", "bacc", "--json").stdout)
+    average = [read_run(path).result["metrics"]["bacc"] for path in runs[:2]]
+    group = compared["groups"][0]
+    assert compared["metrics"] == ["bacc"]
+    assert group["metrics"]["bacc"]["values"] == average
+    assert group["seeds"] == [0, 1]
+    assert set(group["classes"]) == set(CLASSES)
+
+
+def test_picture_is_drawn(runs: list[str], tmp_path: Path):
+    picture = tmp_path / "new folder" / "compared.png"
+    result = compare(*runs, "--picture", str(picture))
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert str(picture) in result.stderr
+
+
+def test_other_differences_are_noted(runs: list[str], tmp_path: Path):
+    make_run(tmp_path / "short", "fedavg", rounds=1)
+    result = compare(runs[2], str(tmp_path / "short"))
+    assert "note: the runs differ in more than the method: rounds" in result.stderr
+    assert "note" not in compare(*runs).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--metric", "macro_au"], "unknown metric 'macro_au'; did you mean 'macro_auc'?"),
+        (["nowhere"], "there is no run folder nowhere"),
+    ],
+)
+def test_what_cannot_be_is_explained(runs: list[str], arguments: list[str], message: str):
+    result = compare(*runs, *arguments)
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+def test_run_given_twice_is_refused(runs: list[str]):
+    assert "given twice" in compare(runs[0], runs[0]).stderr

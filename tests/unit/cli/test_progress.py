@@ -1,0 +1,79 @@
+"""What is seen while a run goes on, on a terminal and elsewhere."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fedquilt.cli import console, progress
+from fedquilt.cli.console import Notes
+from fedquilt.cli.progress import RunProgress
+
+BEGIN = {"folder": "runs/x", "first_round": 0, "rounds": 3, "clients": 5, "classes": 4}
+
+
+def record(number: int, auc: float | None) -> dict[str, Any]:
+    metrics = None if auc is None else {"macro_auc": auc}
+    return {"round": number, "loss": 0.5, "metrics": metrics, "seconds": 1.25}
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+    written = io.StringIO()
+    terminal = Console(file=written, force_terminal=True, width=100, highlight=False)
+    for module in (console, progress):
+        monkeypatch.setattr(module, "remarks", terminal)
+    return written
+
+
+def test_lines_where_nobody_watches(capsys: pytest.CaptureFixture[str]):
+    with RunProgress() as shown:
+        shown("begin", BEGIN)
+        shown("round", record(1, 0.75))
+        shown("notice", {"text": "a checkpoint is damaged"})
+        shown("round", record(2, None))
+        shown("end", {})
+    assert capsys.readouterr().err.splitlines() == [
+        "runs/x: 5 clients, 4 classes, 3 rounds",
+        "round 1/3  loss 0.5000  AUC 75.0  1.2 s",
+        "note: a checkpoint is damaged",
+        "round 2/3  loss 0.5000  AUC 75.0  1.2 s",  # that of the last evaluation
+    ]
+
+
+def test_bar_on_a_terminal(screen: io.StringIO):
+    with RunProgress() as shown:
+        shown("begin", BEGIN | {"first_round": 1})
+        shown("round", record(2, 0.75))
+        shown("notice", {"text": "a checkpoint is damaged"})
+        shown("round", record(3, 0.8))
+        shown("end", {})
+    text = screen.getvalue()
+    assert "going on after round 1" in text
+    assert "round 3/3" in text
+    assert "AUC 80.0" in text
+    assert "a checkpoint is damaged" in text
+
+
+def test_no_bar_when_nothing_is_left_to_do(screen: io.StringIO):
+    with RunProgress() as shown:
+        shown("begin", BEGIN | {"first_round": 3})
+        shown("end", {})
+    assert screen.getvalue().splitlines()[1:] == ["all rounds are done"]
+
+
+def test_log_messages_become_notes_once(capsys: pytest.CaptureFixture[str]):
+    logger = logging.getLogger("fedquilt.somewhere")
+    before = logging.getLogger("fedquilt").level
+    with Notes():
+        logger.info("%d of 3 weights read", 2)
+        logger.info("2 of 3 weights read")
+        logger.debug("detail")
+    logger.info("later")
+    assert capsys.readouterr().err == "note: 2 of 3 weights read\n"
+    assert logging.getLogger("fedquilt").level == before

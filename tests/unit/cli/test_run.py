@@ -1,0 +1,143 @@
+"""``fedquilt run`` from a recipe: results, folders, interruption and resuming."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tiny_runs import CLASSES, make_run, write_recipe
+from typer.testing import CliRunner
+
+import fedquilt.experiment
+from fedquilt.cli.main import app
+from fedquilt.finished_run import read_run
+
+
+@pytest.fixture(autouse=True)
+def in_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, ["run", *arguments])
+
+
+def interrupt_after(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the user pressed Ctrl-C while the next round trains."""
+    all_rounds = fedquilt.experiment.run_rounds
+
+    def some_rounds(*arguments: object, **settings: object) -> Iterator[object]:
+        for count, round_ in enumerate(all_rounds(*arguments, **settings)):
+            if count == rounds:
+                raise KeyboardInterrupt
+            yield round_
+
+    monkeypatch.setattr("fedquilt.experiment.run_rounds", some_rounds)
+
+
+def test_run_leaves_everything_and_says_where():
+    write_recipe(Path("tiny.json"))
+    result = run("tiny.json")
+    assert result.exit_code == 0, result.output
+    folder = Path("runs/tiny-0")
+    for name in ("result.json", "model.safetensors", "history.jsonl", "recipe.json"):
+        assert (folder / name).is_file()
+    drawn = sorted(path.name for path in (folder / "pictures").iterdir())
+    assert drawn == ["annotation-map.png", "class-curves.png", "pseudo-labels.png"]
+    assert all(name in result.stdout for name in CLASSES)
+    assert f"fedquilt predict {folder} IMAGE" in result.stdout
+    assert "round 1/2  loss" in result.stderr
+    assert "round 2/2  loss" in result.stderr
+
+
+def test_next_run_gets_a_number():
+    write_recipe(Path("tiny.json"), "fedavg")
+    for _ in range(3):
+        assert run("tiny.json").exit_code == 0
+    run("tiny.json", "--seed", "4")
+    found = sorted(path.name for path in Path("runs").iterdir())
+    assert found == ["tiny-0", "tiny-0-2", "tiny-0-3", "tiny-4"]
+
+
+def test_settings_can_be_changed():
+    write_recipe(Path("tiny.json"))
+    result = run("tiny.json", "--set", "method.low=0.2", "--rounds", "1", "--seed", "5")
+    assert "never leave its warm-up" in result.stderr
+    recipe = read_run("runs/tiny-5").recipe
+    assert (recipe.method.low, recipe.rounds, recipe.seed) == (0.2, 1, 5)
+
+
+def test_shipped_recipe_is_run_by_its_name():
+    settings = ["data.train=20", "data.test=20", "method.training.epochs=1"]
+    changes = [part for setting in settings for part in ("--set", setting)]
+    result = run("digits-fedavg", "--rounds", "1", "--out", "here", *changes)
+    assert result.exit_code == 0, result.output
+    assert read_run("here").result["method"] == "fedavg"
+
+
+def test_json_is_all_there_is_on_stdout():
+    write_recipe(Path("tiny.json"), "local-only")
+    result = run("tiny.json", "--json")
+    printed = json.loads(result.stdout)
+    stored = json.loads(Path("runs/tiny-0/result.json").read_text())
+    assert printed["folder"] == "runs/tiny-0"
+    assert printed["pictures"][0].endswith("class-curves.png")
+    assert {key: printed[key] for key in stored} == stored
+
+
+def test_interruption_says_what_is_saved_and_how_to_go_on(monkeypatch: pytest.MonkeyPatch):
+    write_recipe(Path("tiny.json"), rounds=3)
+    interrupt_after(1, monkeypatch)
+    stopped = run("tiny.json", "--out", "my run", "--cache", "kept")
+    assert stopped.exit_code == 130
+    assert "stopped; 1 of 3 rounds are saved in my run. Go on with:" in stopped.stderr
+    assert "fedquilt run --out 'my run' --resume --cache kept" in stopped.stderr
+
+
+def test_resumed_run_ends_as_if_it_was_never_stopped(
+    monkeypatch: pytest.MonkeyPatch, in_own_folder: Path
+):
+    write_recipe(Path("tiny.json"), rounds=3)
+    with monkeypatch.context() as patched:
+        interrupt_after(1, patched)
+        assert run("tiny.json", "--out", "stopped").exit_code == 130
+    resumed = run("--out", "stopped", "--resume")
+    assert resumed.exit_code == 0, resumed.output
+    assert "going on after round 1" in resumed.stderr
+    assert "round 1/3" not in resumed.stderr
+    whole = make_run(in_own_folder / "whole", rounds=3)
+    assert read_run("stopped").result["metrics"] == whole.result["metrics"]
+
+
+def test_interruption_before_the_first_round(monkeypatch: pytest.MonkeyPatch):
+    write_recipe(Path("tiny.json"))
+    interrupt_after(0, monkeypatch)
+    assert "0 of 2 rounds are saved" in run("tiny.json").stderr
+
+    def interrupted(*arguments: object, **settings: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedquilt.run_folder.RunFolder.begin", interrupted)
+    stopped = run("tiny.json", "--out", "never")
+    assert (stopped.exit_code, Path("never").exists()) == (130, False)
+    assert "nothing was written" in stopped.stderr
+
+
+def test_finished_run_can_be_resumed():
+    write_recipe(Path("tiny.json"), "fedavg")
+    run("tiny.json", "--out", "done")
+    again = run("--out", "done", "--resume")
+    assert again.exit_code == 0
+    assert "all rounds are done" in again.stderr
+
+
+def test_damaged_checkpoint_is_noted():
+    write_recipe(Path("tiny.json"), "fedavg")
+    run("tiny.json", "--out", "done")
+    Path("done/checkpoints/round-000002.json").write_text("{")
+    again = run("--out", "done", "--resume")
+    assert "note: checkpoint round-000002.json is not used" in again.stderr
+    assert "going on after round 1" in again.stderr

@@ -1,0 +1,104 @@
+"""``fedquilt run --data``: a user's own images without a recipe."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from fedquilt.cli.main import app
+from fedquilt.finished_run import read_run
+
+DEALT = ("--clients", "2", "--ignore-columns", "hospital, person")
+QUICK = ("--rounds", "2", "--size", "8", "--backbone", "small-cnn", "--grey")
+
+
+@pytest.fixture(autouse=True)
+def own_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """24 grey images of two sites; each site annotates one of two findings."""
+    monkeypatch.chdir(tmp_path)
+    Path("images").mkdir()
+    random = np.random.default_rng(0)
+    with Path("labels.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["image", "hospital", "person", "bright", "dark"])
+        for number in range(24):
+            site, finding = number % 2, number // 2 % 2
+            pixels = random.integers(0, 100, (12, 12)) + 150 * finding
+            name = f"{number}.png"
+            Image.fromarray(pixels.astype(np.uint8)).save(Path("images") / name)
+            cells = [str(finding), ""] if site == 0 else ["", str(1 - finding)]
+            writer.writerow([name, f"site {site}", f"person {number}", *cells])
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(
+        app, ["run", "--data", "images", "--labels", "labels.csv", *arguments]
+    )
+
+
+def test_sites_are_the_clients():
+    result = run("--sites-column", "hospital", "--patient-column", "person", *QUICK)
+    assert result.exit_code == 0, result.output
+    assert "warm-up of 50 rounds would fill all 2: it is cut to 1" in result.stderr
+    done = read_run("runs/fedmlp-0")
+    assert done.annotators == {"bright": ["site 0"], "dark": ["site 1"]}
+    assert done.recipe.method.warmup_rounds == 1
+    assert Path(done.recipe.data.folder).is_absolute()
+    assert done.models.image_shape == (1, 8, 8)
+
+
+def test_images_can_be_dealt_out():
+    chosen = ("--method", "fedavg-pl", "--set", "method.training.lr=0.01")
+    result = run(*DEALT, *chosen, *QUICK, "--out", "dealt")
+    assert result.exit_code == 0, result.output
+    done = read_run("dealt")
+    assert len(done.allocation.holdings) == 2
+    assert done.recipe.method.training.lr == 0.01
+    # 24 images, a fifth of them for testing: nobody else is left out.
+    assert sum(len(holding.indices) for holding in done.allocation.holdings) in (19, 20)
+
+
+def test_chosen_warmup_is_kept():
+    run("--site-column", "hospital", "--patient-column", "person", *QUICK, "--out", "kept",
+        "--set", "method.warmup_rounds=2")  # fmt: skip
+    assert read_run("kept").recipe.method.warmup_rounds == 2
+
+
+def test_model_is_evaluated_and_asked_about_other_images():
+    run("--site-column", "hospital", "--patient-column", "person", *QUICK, "--out", "done")
+    evaluated = CliRunner().invoke(
+        app,
+        ["evaluate", "done", "--data", "images", "--labels", "labels.csv",
+         "--ignore-columns", "hospital,person,"],
+    )  # fmt: skip
+    assert evaluated.exit_code == 0, evaluated.output
+    assert "24 images" in evaluated.stdout
+    asked = CliRunner().invoke(app, ["predict", "done", "images/3.png"])
+    assert asked.exit_code == 0, asked.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "who are the clients?"),
+        (("--clients", "2", "--site-column", "hospital"), "not both"),
+        (("--clients", "2"), "columns that are neither a class nor named for something else"),
+        (("--clients", "2", "--method", "fedpro"), "did you mean 'fedprox'?"),
+        ((*DEALT, "--weights", "nowhere.safetensors"), "no weights file at"),
+    ],
+)
+def test_what_cannot_be_is_explained(arguments: tuple[str, ...], message: str):
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+def test_labels_are_needed():
+    result = CliRunner().invoke(app, ["run", "--data", "images", "--clients", "2"])
+    assert result.exit_code == 1
+    assert "--labels" in result.stderr

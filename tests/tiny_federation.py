@@ -53,14 +53,18 @@ class Federation:
     task: Task
     clients: Mapping[str, ClientData]
 
+    def fitted(self, method: Method) -> Federation:
+        """With the network that the method trains."""
+        return replace(self, task=replace(self.task, model=method.network(self.task.model)))
+
     def engine(self, states: ClientStates | None = None) -> LocalEngine:
         return LocalEngine(self.task, self.clients, states=states)
 
     def train(self, method: Method, *, cohort_size: int | None = None) -> State:
         """The server's state after all rounds."""
-        engine = self.engine()
-        server = start_server(method, self.task, engine)
-        for round_ in run_rounds(method, self.task, engine, server, cohort_size=cohort_size):
+        task, engine = self.fitted(method).task, self.fitted(method).engine()
+        server = start_server(method, task, engine)
+        for round_ in run_rounds(method, task, engine, server, cohort_size=cohort_size):
             server = round_.server
         return server
 

@@ -14,6 +14,7 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch
 from fedquilt.local_training import LocalTraining
 from fedquilt.models.network import Layout, Network, Output
+from fedquilt.models.spec import ModelSpec
 from fedquilt.payload import Sum, Update
 from fedquilt.task import Task
 from fedquilt.totals import Totals
@@ -54,6 +55,10 @@ class Method(ABC):
     def views(self, round_index: int) -> tuple[str, ...]:
         """The augmentations each batch of this round carries."""
         return ("weak",)
+
+    def network(self, wanted: ModelSpec) -> ModelSpec:
+        """The network this method trains, given the one the recipe asks for."""
+        return wanted
 
     def survey(self, data: ClientData) -> Update:
         """Label statistics asked for once, before the first round."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from fedquilt.assessment import GLOBAL
 from fedquilt.atomic_files import write_bytes, write_json
 from fedquilt.recipe import Recipe
 from fedquilt.run_folder import RunFolder
+from fedquilt.strict_reading import plain
 from fedquilt.task import Task
 from fedquilt.tree import Weights
 
@@ -27,13 +29,12 @@ def save_models(
         path = folder.path / file
         path.parent.mkdir(exist_ok=True)
         write_bytes(path, save({key: value.cpu().contiguous() for key, value in weights.items()}))
-    settings = recipe.to_dict()
     write_json(
         folder.model,
         {
             "classes": list(task.classes),
             "image_shape": list(task.image_shape),
-            "model": settings["model"] | {"weights": "random"},  # the file's replace the initial
+            "model": plain(replace(task.model, weights="random"), {}),  # the file's replace them
             "threshold": recipe.evaluation.threshold,
             "files": files,
         },

@@ -48,7 +48,7 @@ class SentPart:
 def sent_parts(method_name: str) -> list[SentPart]:
     """Every part of a round's update, for the task that ``EXAMPLE`` names."""
     method: Method = find("method", all_methods(), method_name)()
-    task = _example_task()
+    task = _example_task(method)
     server = method.init_server(read_weights(task.build_network()), task)
     update = {
         **method.template(method.broadcast(server), task),
@@ -67,8 +67,8 @@ def _described(name: str, part: Part) -> SentPart:
     )
 
 
-def _example_task() -> Task:
-    model = ModelSpec()
+def _example_task(method: Method) -> Task:
+    model = method.network(ModelSpec())
     return Task(
         classes=tuple(f"class {number}" for number in range(5)),
         clients=("a", "b"),

@@ -42,7 +42,7 @@ def simulate(recipe: Recipe, cache: Path, splits: Splits | None = None) -> Simul
         classes=splits.train.classes,
         clients=tuple(clients),
         image_shape=tuple(splits.train.images.shape[1:]),  # type: ignore[arg-type]
-        model=recipe.model,
+        model=recipe.method.network(recipe.model),
         viewing=Viewing(views=recipe.views, mean=recipe.model.mean, std=recipe.model.std),
         round_count=recipe.rounds,
         seed=recipe.seed,

@@ -43,9 +43,9 @@ def _train_on_disk(
 def test_resuming_changes_no_bit(
     name: str, cohort_size: int, keep_optimizer: bool, tmp_path: Path
 ) -> None:
-    federation = make_federation(rounds=4)
     method = make_method(name)
     method = replace(method, training=replace(method.training, keep_optimizer=keep_optimizer))
+    federation = make_federation(rounds=4).fitted(method)
     _train_on_disk(federation, method, tmp_path / "whole", cohort_size, stop_after=4)
     whole = Checkpoints(tmp_path / "whole")
     expected, _ = whole.restore()
@@ -83,11 +83,11 @@ def test_garbage_in_unannotated_labels_changes_no_bit(name: str, garbage: int) -
 @every_method
 def test_annotated_labels_do_matter(name: str) -> None:
     """The check above means something only if labels reach the training at all."""
-    federation = make_federation()
+    method = make_method(name)
+    federation = make_federation().fitted(method)
     data = federation.clients["site-0"]
     flipped = replace(data, labels=torch.where(data.known, 1 - data.labels, data.labels))
     changed = Federation(federation.task, {**federation.clients, "site-0": flipped})
-    method = make_method(name)
     assert not same_bits(_client_models(federation, method), _client_models(changed, method))
 
 
@@ -110,8 +110,9 @@ def test_the_order_of_clients_changes_no_bit(name: str) -> None:
 @every_method
 @pytest.mark.parametrize("backbone", ["small-cnn", "small-resnet"])
 def test_the_declared_parts_are_the_ones_sent(name: str, backbone: str) -> None:
-    federation = make_federation(backbone=backbone)
-    method, task = make_method(name), federation.task
+    method = make_method(name)
+    federation = make_federation(backbone=backbone).fitted(method)
+    task = federation.task
     server = start_server(method, task, federation.engine())
     received = method.broadcast(server)
     declared = method.template(received, task)
@@ -137,7 +138,8 @@ def _outline(update: dict[str, Part]) -> dict[str, object]:
 @every_method
 def test_states_and_messages_need_no_pickle(name: str, tmp_path: Path) -> None:
     """Everything a method keeps or sends is a tree of tensors that safetensors can hold."""
-    federation, method = make_federation(), make_method(name)
+    method = make_method(name)
+    federation = make_federation().fitted(method)
     server = federation.train(method)
     store = ObjectStore(tmp_path)
     workspace = Workspace.of(federation.task, torch.device("cpu"))
@@ -150,7 +152,8 @@ def test_states_and_messages_need_no_pickle(name: str, tmp_path: Path) -> None:
 
 @every_method
 def test_states_in_memory_and_on_disk_agree(name: str, tmp_path: Path) -> None:
-    federation, method = make_federation(rounds=3), make_method(name)
+    method = make_method(name)
+    federation = make_federation(rounds=3).fitted(method)
     _train_on_disk(federation, method, tmp_path, cohort_size=3, stop_after=3)
     saved, _ = Checkpoints(tmp_path).restore()
     assert saved is not None
@@ -160,7 +163,8 @@ def test_states_in_memory_and_on_disk_agree(name: str, tmp_path: Path) -> None:
 @every_method
 def test_the_received_payload_is_left_as_it_was(name: str) -> None:
     """In one process all clients share the broadcast: whoever writes to it would change others."""
-    federation, method = make_federation(), make_method(name)
+    method = make_method(name)
+    federation = make_federation().fitted(method)
     server = federation.train(method)
     received = method.broadcast(server)
     before = clone(received)

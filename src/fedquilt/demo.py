@@ -49,9 +49,9 @@ def conclusions(comparison: Mapping[str, Any]) -> list[str]:
         f"(50 % is saying 'absent' to everything); leaving blanks out of the loss (FedAvg-PL) "
         f"brings it to {_percent(bacc['fedavg-pl'])} %, with every label annotated it would be "
         f"{_percent(bacc['full-labels'])} %.",
-        f"FedMLP, which fills in missing labels, differs from FedAvg-PL by "
-        f"{100 * statistics.fmean(gains):+.1f} points of AUC on average, and is better on {better} "
-        f"of {seeds} seeds. How large that gap is hangs on weight decay (here: none); "
+        "FedMLP, which knows each site's class prior and fills in missing labels, differs from "
+        f"FedAvg-PL by {100 * statistics.fmean(gains):+.1f} points of AUC on average and is better "
+        f"on {better} of {seeds} seeds. How large that gap is hangs on weight decay (here: none); "
         "docs/weight_decay.md shows it with and without.",
     ]
 

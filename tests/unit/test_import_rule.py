@@ -38,6 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("trained_models", "finished_run"),
     # for people
     ("reports.*", "method_pages"),
+    ("pictured_run",),
     ("fedquilt",),
     ("cli.*",),
 )

@@ -71,7 +71,7 @@ def run(
         raise UserError("--resume needs --out: the folder of the run to go on with")
     folder = out or _new_folder(name, chosen.seed)
     finished = _train(chosen, folder, resume=resume, cache=cache, device=device)
-    _report(finished, cache, as_json=as_json)
+    _report(finished, as_json=as_json)
 
 
 def _choose(
@@ -110,8 +110,7 @@ def _new_folder(name: str, seed: int) -> Path:
 
 
 def _train(recipe: Recipe, folder: Path, *, resume: bool, cache: Path, device: str) -> Run:
-    from fedquilt.experiment import run as run_recipe
-    from fedquilt.finished_run import read_run
+    from fedquilt.pictured_run import run as run_recipe
 
     require_device(device)
     warmup = getattr(recipe.method, "warmup_rounds", 0)
@@ -122,11 +121,12 @@ def _train(recipe: Recipe, folder: Path, *, resume: bool, cache: Path, device: s
         )
     try:
         with Notes(), RunProgress() as progress:
-            run_recipe(recipe, folder, resume=resume, cache=cache, device=device, observe=progress)
+            return run_recipe(
+                recipe, folder, resume=resume, cache=cache, device=device, observe=progress
+            )
     except KeyboardInterrupt:
         _say_how_to_go_on(folder, recipe.rounds, cache, device)
         raise typer.Exit(130) from None
-    return read_run(folder)
 
 
 def _say_how_to_go_on(folder: Path, rounds: int, cache: Path, device: str) -> None:
@@ -145,13 +145,11 @@ def _say_how_to_go_on(folder: Path, rounds: int, cache: Path, device: str) -> No
     say("  " + shlex.join(["fedquilt", "run", "--out", str(folder), "--resume", *options]))
 
 
-def _report(finished: Run, cache: Path, *, as_json: bool) -> None:
+def _report(finished: Run, *, as_json: bool) -> None:
     from fedquilt.cli.run_report import show_result
-    from fedquilt.reports.pictures import save_run_pictures
 
-    pictures = save_run_pictures(finished, finished.recipe.data.load(cache).train)
     if as_json:
-        drawn = [str(path) for path in pictures]
+        drawn = sorted(str(path) for path in finished.folder.pictures.glob("*.png"))
         print_json({"folder": str(finished.path), "pictures": drawn, **finished.result})
     else:
         show_result(finished)

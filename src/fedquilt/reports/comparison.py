@@ -67,6 +67,7 @@ def _described_group(label: str, runs: Sequence[Run], metrics: Sequence[str]) ->
     per_class = [_per_class(run) for run in runs]
     return {
         "label": label,
+        "is_bound": runs[0].recipe.method.needs_complete_labels,  # not a rival: it sees more
         "runs": [str(run.path) for run in runs],
         "seeds": [run.recipe.seed for run in runs],
         "metrics": {m: _summary([run.result["metrics"][m] for run in runs]) for m in metrics},
@@ -88,7 +89,8 @@ def _summary(values: list[float | None]) -> dict[str, Any]:
 
 
 def _best(groups: Sequence[Mapping[str, Any]], metric: str) -> str | None:
-    scored = [(group["metrics"][metric]["mean"], group["label"]) for group in groups]
+    rivals = [group for group in groups if not group["is_bound"]]
+    scored = [(group["metrics"][metric]["mean"], group["label"]) for group in rivals]
     defined = [(value, label) for value, label in scored if value is not None]
     if len(defined) < 2:
         return None
@@ -157,23 +159,25 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
         ]
         table.add_row(Text(group["label"]), str(len(group["seeds"])), *cells)
     if any(comparison["best"].values()):
-        table.caption = "* best"
+        bounds = any(group["is_bound"] for group in comparison["groups"])
+        table.caption = "* best, bounds with all labels apart" if bounds else "* best"
     return table
 
 
 def worst_class_table(comparison: Mapping[str, Any]) -> Table:
     """The hardest classes, one column each."""
     names, groups = comparison["worst_classes"], comparison["groups"]
+    rivals = [group for group in groups if not group["is_bound"]]
     table = new_table(f"Hardest classes, {title(comparison['class_metric'])} (%)", "method")
     top = {}
     for name in names:
         table.add_column(Text(name), justify="right", overflow="fold")
-        means = [group["classes"][name]["mean"] for group in groups if name in group["classes"]]
+        means = [group["classes"][name]["mean"] for group in rivals if name in group["classes"]]
         top[name] = max((mean for mean in means if mean is not None), default=None)
     for group in groups:
         summaries = {name: group["classes"].get(name, _summary([])) for name in names}
         cells = [
-            _cell(each, is_best=len(groups) > 1 and each["mean"] == top[name])
+            _cell(each, is_best=group in rivals and len(rivals) > 1 and each["mean"] == top[name])
             for name, each in summaries.items()
         ]
         table.add_row(Text(group["label"]), *cells)

@@ -35,7 +35,11 @@ def made_up_run(
     return SimpleNamespace(
         path=Path(f"{method}-{seed}"),
         classes=("easy", "hard"),
-        recipe=SimpleNamespace(to_dict=lambda: recipe, seed=seed),
+        recipe=SimpleNamespace(
+            to_dict=lambda: recipe,
+            seed=seed,
+            method=SimpleNamespace(needs_complete_labels=method == "full-labels"),
+        ),
         result={
             "metrics": {"macro_auc": auc, "hamming": 1 - auc},
             "reports": {"global": {"per_class": {"auc": per_class}}},
@@ -114,6 +118,19 @@ def test_tables_mark_the_best():
     # hard: 0.7 and 0.9; easy: 0.9 twice
     assert ["fedmlp", "*", "80.0", "±", "14.1", "*", "90.0", "±", "0.0"] in hardest
     assert ["fedavg", "50.0", "70.0"] in hardest
+
+
+def test_a_bound_with_all_labels_is_no_rival():
+    compared = compare([*two_methods(), made_up_run("full-labels", 0.99, [0.99, 0.99])], ["auc"])
+    assert compared["best"]["macro_auc"] == "fedmlp"
+    assert not any("*" in cell for row in text_of(worst_class_table(compared))[-2:] for cell in row)
+
+
+def test_seeds_of_the_data_are_seeds():
+    runs = two_methods()
+    for run in runs:
+        run.recipe.to_dict()["data"] = {"name": "digits-mosaic", "seed": run.recipe.seed}
+    assert [len(group["seeds"]) for group in compare(runs, ["auc"])["groups"]] == [1, 2]
 
 
 def test_one_run_has_no_best():

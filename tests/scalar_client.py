@@ -33,6 +33,21 @@ def one_image() -> ClientData:
     )
 
 
+def local_of(model: nn.Module, received: State, state: State) -> Local:
+    """A client that holds one image and trains this network."""
+    return Local(
+        round_index=0,
+        received=received,
+        state=state,
+        data=one_image(),
+        layout=LAYOUT,
+        model=model,  # type: ignore[arg-type]
+        forward=None,  # type: ignore[arg-type]
+        predict=None,  # type: ignore[arg-type]
+        generator=torch.Generator(),
+    )
+
+
 def train_one_weight(
     method: Method,
     objective: Objective,
@@ -45,17 +60,7 @@ def train_one_weight(
 ) -> tuple[Weights, Update, State]:
     """Gradient descent on ``objective`` plus ``extra``, through the method's hooks."""
     model = OneWeight(received["weights"]["w"].item())
-    local = Local(
-        round_index=0,
-        received=received,
-        state=state,
-        data=one_image(),
-        layout=LAYOUT,
-        model=model,  # type: ignore[arg-type]
-        forward=None,  # type: ignore[arg-type]
-        predict=None,  # type: ignore[arg-type]
-        generator=torch.Generator(),
-    )
+    local = local_of(model, received, state)
     local.state = method.begin(local)
     for _ in range(steps):
         model.zero_grad()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -14,15 +15,18 @@ from fedquilt.totals import Totals
 from fedquilt.tree import Weights, add, sub, zeros_like
 
 Weighting = Literal["samples", "uniform"]
-HeadRows = Literal["all", "annotated", "positives"]
+HeadRows = Literal["all", "annotators", "annotated", "positives"]
 
 
 def head_row_weights(rule: HeadRows, weight: float, data: ClientData) -> Tensor:
     """How much a client's head row counts, per class.
 
-    ``all``: as the body, whether or not the client annotates the class. ``annotated``: its
-    annotated images of the class, so only annotators count. ``positives``: its annotated positives.
+    ``all``: as the body, whether or not the client annotates the class. ``annotators``: as the
+    body, but only where it does. ``annotated``: its annotated images of the class, so only
+    annotators count. ``positives``: its annotated positives.
     """
+    if rule == "annotators":
+        return data.known.any(0).to(torch.float64) * weight
     if rule == "annotated":
         return data.annotated_counts().to(torch.float64)
     if rule == "positives":
@@ -59,6 +63,38 @@ def mean_change(totals: Totals) -> Weights:
             unmoved = zeros_like(totals.expected[part].value) if part == "head" else None
             change |= totals.mean(part, otherwise=unmoved)
     return change
+
+
+def distance_weights(images: Tensor, distances: Tensor, scale: float) -> Tensor:
+    """Shares by images times exp(-scale * distance / images); they sum to 1.
+
+    The largest exponent is moved to 0, or all of them could be too small for a number.
+    """
+    exponents = -scale * distances.to(torch.float64) / images
+    weights = images * torch.exp(exponents - exponents.max())
+    return weights / weights.sum()
+
+
+def consensus(changes: Sequence[Weights], images: Tensor, scale: float) -> Weights:
+    """RSCFed's mean of a group: a client far from the group's plain mean counts less."""
+    size = len(changes)
+    centre = _combined(changes, torch.full((size,), 1 / size, dtype=torch.float64))
+    distances = torch.stack([_distance(change, centre) for change in changes])
+    return _combined(changes, distance_weights(images, distances, scale))
+
+
+def _distance(one: Weights, other: Weights) -> Tensor:
+    """The sum over tensors of the lengths of their differences."""
+    gaps = [torch.linalg.vector_norm(one[name].double() - other[name]) for name in one]
+    return torch.stack(gaps).sum()
+
+
+def _combined(changes: Sequence[Weights], shares: Tensor) -> Weights:
+    """In float64, whatever came in."""
+    return {
+        name: torch.stack([s * each[name].double() for s, each in zip(shares, changes)]).sum(0)
+        for name in changes[0]
+    }
 
 
 def moved_buffers(weights: Weights, totals: Totals) -> Weights:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import steps_per_epoch, train_batches
-from fedquilt.data.loading.viewing import Viewing
-from fedquilt.data.loading.views import make_view
+from fedquilt.data.loading.batches import Batch, ordered_batches, steps_per_epoch, train_batches
 from fedquilt.errors import UserError
 from fedquilt.local_optimizer import LocalOptimizer, gradients_of
 from fedquilt.method import Local, Method, State
@@ -44,19 +43,12 @@ class Workspace:
         return output
 
     def predict(
-        self,
-        data: ClientData,
-        viewing: Viewing,
-        generator: torch.Generator,
-        weights: Weights,
-        view: str,
+        self, batches: Callable[[str, int], Iterator[Batch]], weights: Weights, view: str
     ) -> Output:
         """Features and logits of all of a client's images, in the order it holds them."""
-        outputs = []
-        for rows in torch.arange(len(data)).split(PREDICTION_BATCH):
-            pixels = data.pixels(rows).to(self.device)
-            images = make_view(pixels, viewing.view(view), viewing.mean, viewing.std, generator)
-            outputs.append(self.forward(weights, images))
+        outputs = [
+            self.forward(weights, batch.views[0]) for batch in batches(view, PREDICTION_BATCH)
+        ]
         return Output(*(torch.cat(column) for column in zip(*outputs)))
 
 
@@ -76,6 +68,8 @@ def run_client(
     """
     names = _names(task, data, round_index)
     device = workspace.device
+    draws = generator_for(*names, "predictions")
+    batches = partial(ordered_batches, data, task.viewing, draws, device)
     local = Local(
         round_index=round_index,
         received=moved(received, device),
@@ -84,10 +78,9 @@ def run_client(
         layout=task.layout,
         model=workspace.training,
         forward=workspace.forward,
-        predict=partial(
-            workspace.predict, data, task.viewing, generator_for(*names, "predictions")
-        ),
+        predict=partial(workspace.predict, batches),
         generator=generator_for(*names, "method"),
+        batches=batches,
     )
     with torch.random.fork_rng(devices=[]):  # dropout and the like draw from torch's own generator
         torch.manual_seed(seed_for(*names, "network"))
@@ -115,11 +108,11 @@ def _train(
         local.layout.head,
         local.data.known.any(0),
     )
+    optimizer.forget_gradients()
     if training.keep_optimizer and memory:
         optimizer.load_state(memory)
     per_epoch = steps_per_epoch(len(local.data), training.batch_size)
     steps = training.steps or training.epochs * per_epoch
-    live = {name: parameter.detach() for name, parameter in parameters.items()}
     total = torch.zeros((), device=workspace.device)
     for batch in train_batches(
         local.data,
@@ -131,18 +124,33 @@ def _train(
         augmentation=generator_for(*_names(task, local.data, local.round_index), "augmentation"),
         device=workspace.device,
     ):
-        workspace.training.zero_grad(set_to_none=True)
-        with torch.autocast(
-            workspace.device.type, torch.bfloat16, enabled=training.precision == "bfloat16"
-        ):
-            loss = method.loss(local, batch)
-        loss.backward()
-        gradients, local.state = method.correct(local, gradients_of(parameters))
-        optimizer.step(gradients)
-        local.state = method.after_step(local, live)
-        total += loss.detach()
+        total += _step(method, local, batch, parameters, optimizer)
     _require_finite(total, local)
     return optimizer if training.keep_optimizer else None, total / steps, steps
+
+
+def _step(
+    method: Method,
+    local: Local,
+    batch: Batch,
+    parameters: dict[str, nn.Parameter],
+    optimizer: LocalOptimizer,
+) -> Tensor:
+    """One optimiser step; returns its loss.
+
+    A function of its own, so that a step's gradients are freed before the next ones are made.
+    """
+    precise = method.training.precision == "float32"
+    with torch.autocast(batch.rows.device.type, torch.bfloat16, enabled=not precise):
+        loss = method.loss(local, batch)
+    loss.backward()
+    gradients, local.state = method.correct(local, gradients_of(parameters))
+    optimizer.step(gradients)
+    optimizer.forget_gradients()
+    local.state = method.after_step(
+        local, {name: parameter.detach() for name, parameter in parameters.items()}
+    )
+    return loss.detach()
 
 
 def _names(task: Task, data: ClientData, round_index: int) -> tuple[int | str, ...]:

@@ -46,6 +46,9 @@ class LocalOptimizer:
                 self._decay_rows(self._parameters[name])
         self._torch.step()
 
+    def forget_gradients(self) -> None:
+        self._torch.zero_grad(set_to_none=True)
+
     def state(self) -> Tree:
         """The optimiser's memory by parameter name, for ``keep_optimizer``."""
         state = self._torch.state

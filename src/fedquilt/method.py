@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
@@ -36,6 +36,8 @@ class Local:
     forward: Callable[[Weights, Tensor], Output]  # any weights, evaluation mode, no gradient
     predict: Callable[[Weights, str], Output]  # any weights over all local images, in a named view
     generator: torch.Generator
+    # all local images once, in a named view, so many at a time; none where there is no engine
+    batches: Callable[[str, int], Iterable[Batch]] = lambda view, batch_size: ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from torch import Tensor, nn, tensor
 
 from fedquilt.losses.binary import elementwise_bce, masked_bce, masked_mean
 from fedquilt.losses.prior import adjust_logits, clamp_prior, positive_weight
-from fedquilt.losses.proximal import squared_distance
+from fedquilt.losses.proximal import squared_distance, weighted_squared_distance
 
 # The fixture of the method cards, section 6: classes 0 and 2 are annotated.
 LOGITS = tensor([[0.3, -1.0, 2.0], [-0.5, 0.7, 0.0]], dtype=torch.float64)
@@ -160,3 +160,12 @@ def test_squared_distance_has_a_gradient_at_the_anchor():
     weights = {"a": nn.Parameter(tensor([3.0]))}
     squared_distance(weights.items(), {"a": tensor([3.0])}).backward()
     assert weights["a"].grad.tolist() == [0.0]
+
+
+def test_weighted_squared_distance_by_hand():
+    weights = {"a": nn.Parameter(tensor([3.0, 1.0])), "frozen": nn.Parameter(tensor([9.0]))}
+    anchor, importance = {"a": tensor([1.0, 4.0])}, {"a": tensor([0.5, 0.0])}
+    distance = weighted_squared_distance(weights, anchor, importance)
+    distance.backward()
+    assert distance.item() == 2.0  # 0.5 * (3 - 1)^2 + 0 * (1 - 4)^2
+    assert weights["a"].grad.tolist() == [2.0, 0.0]  # 2 * 0.5 * (3 - 1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch, steps_per_epoch, train_batches
+from fedquilt.data.loading.batches import Batch, ordered_batches, steps_per_epoch, train_batches
 from fedquilt.data.loading.viewing import Viewing, Views
 
 CPU = torch.device("cpu")
@@ -136,3 +136,15 @@ def test_each_view_asked_for_is_there():
     assert all(view.dtype == torch.float32 for view in batch.views)
     assert batch.labels.dtype == torch.float32
     assert batch.known.dtype == torch.bool
+
+
+def test_ordered_batches_hold_every_image_once_as_the_client_does():
+    data = client(5)
+    viewing = Viewing(views=Views(), mean=(0.0,), std=(1.0,))
+    batches = list(ordered_batches(data, viewing, torch.Generator(), CPU, "plain", 2))
+    assert rows_of(batches) == [[0, 1], [2, 3], [4]]  # a rest of 1 is not trained on, so it stays
+    for batch in batches:
+        assert torch.equal(batch.labels, data.labels[batch.rows].float())
+        assert torch.equal(batch.known, data.known[batch.rows])
+        pixels = batch.views[0][:, 0, 0, 0] * 255
+        torch.testing.assert_close(pixels, batch.rows.float())

@@ -37,7 +37,7 @@ class FedAvg(Method):
     positive_weight: PositiveWeight = "inverse-prevalence"  # w_c, from annotated entries only
     positive_weight_cap: float | None = None  # the largest positive weight, if there is to be one
     weighting: Weighting = "samples"  # of clients, for everything but head rows
-    head_rows: HeadRows = "all"  # whose head rows count: all, annotators by images or by positives
+    head_rows: HeadRows = "all"  # whose head rows count: everybody's, or annotators', and by what
     server_step: ServerStep = ServerStep()  # what the server does with the mean change
 
     def init_server(self, weights: Weights, task: Task) -> State:
@@ -82,9 +82,12 @@ class FedAvg(Method):
         return weight_parts(change, local.layout, weight, rows)
 
     def update(self, server: State, totals: Totals) -> State:
-        change = mean_change(totals)
+        return self.moved(server, mean_change(totals), moved_buffers(server["weights"], totals))
+
+    def moved(self, server: State, change: Weights, buffers: Weights) -> State:
+        """The server's state after a change of the trainable weights, with these new buffers."""
         trainable = {name: server["weights"][name] for name in change}
         new, velocity = self.server_step.apply(trainable, change, server.get("velocity", {}))
-        new |= moved_buffers(server["weights"], totals)
+        new |= buffers
         weights = {name: new[name] for name in server["weights"]}  # in the order they came
         return {"weights": weights} | ({"velocity": velocity} if velocity else {})

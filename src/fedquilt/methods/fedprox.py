@@ -28,5 +28,6 @@ class FedProx(FedAvg):
         supervised = super().loss(local, batch)
         if self.mu == 0:
             return supervised
-        distance = squared_distance(local.model.named_parameters(), local.received["weights"])
+        trained = ((name, w) for name, w in local.model.named_parameters() if w.requires_grad)
+        distance = squared_distance(trained, local.received["weights"])
         return supervised + 0.5 * self.mu * distance

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
+from torch import nn
 
 from fedquilt.errors import UserError
 from fedquilt.models.backbones import build_backbone, feature_count
 from fedquilt.models.head import build_head
 from fedquilt.models.network import Network
+from fedquilt.models.projection import project
+from fedquilt.models.sphere import build_sphere_head
 from fedquilt.models.weights import load_backbone
 from fedquilt.seeding import seed_for
 
 log = logging.getLogger(__name__)
+
+HEADS: dict[str, Callable[[int, int, int], nn.Module]] = {
+    "linear": build_head,
+    "sphere": build_sphere_head,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +37,8 @@ class ModelSpec:
     small_stem: bool = False  # stride 1 in a ResNet's first convolution, for 64 px and below
     mean: tuple[float, ...] = (0.5,)  # one for all channels, or one per channel; pixels in 0..1
     std: tuple[float, ...] = (0.5,)
+    head: Literal["linear", "sphere"] = "linear"  # sphere: fixed orthonormal rows, for SphereFed
+    projection: int | None = None  # width of a projection between backbone and head, if any
 
     def build(self, *, channels: int, class_count: int, seed: int) -> Network:
         """The same seed gives the same bits; the global generators are left as they were."""
@@ -40,10 +52,12 @@ class ModelSpec:
                 small_stem=self.small_stem,
                 pretrained=self.weights == "timm",
             )
-            head = build_head(feature_count(backbone), class_count, seed)
-        if self.weights not in ("random", "timm"):
-            report = load_backbone(backbone, Path(self.weights))
-            log.log(logging.WARNING if report.unmatched else logging.INFO, "%s", report)
+            if self.weights not in ("random", "timm"):
+                report = load_backbone(backbone, Path(self.weights))
+                log.log(logging.WARNING if report.unmatched else logging.INFO, "%s", report)
+            if self.projection is not None:
+                backbone = project(backbone, self.projection, seed)
+            head = HEADS[self.head](feature_count(backbone), class_count, seed)
         return Network(backbone, head)
 
     def _check(self, channels: int) -> None:
@@ -55,3 +69,5 @@ class ModelSpec:
                 )
         if min(self.std) <= 0:
             raise UserError(f"model.std must be positive, found {self.std}")
+        if self.projection is not None and self.projection < 1:
+            raise UserError(f"model.projection must be positive, found {self.projection}")

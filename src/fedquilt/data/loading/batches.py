@@ -39,21 +39,44 @@ def train_batches(
     Order and augmentation have generators of their own, so that methods which ask for different
     views still see the same images in the same order.
     """
-    labels = data.labels.to(torch.float32)
     remaining = step_count
     while remaining > 0:
         for rows in _epoch_rows(len(data), batch_size, order)[:remaining]:
-            pixels = data.pixels(rows).to(device)
-            yield Batch(
-                views=tuple(
-                    make_view(pixels, viewing.view(name), viewing.mean, viewing.std, augmentation)
-                    for name in views
-                ),
-                labels=labels[rows].to(device),
-                known=data.known[rows].to(device),
-                rows=rows.to(device),
-            )
+            yield _make_batch(data, rows, views, viewing, augmentation, device)
             remaining -= 1
+
+
+def ordered_batches(
+    data: ClientData,
+    viewing: Viewing,
+    augmentation: torch.Generator,
+    device: torch.device,
+    view: str,
+    batch_size: int,
+) -> Iterator[Batch]:
+    """Every image once, in the order the client holds them."""
+    for rows in torch.arange(len(data)).split(batch_size):
+        yield _make_batch(data, rows, (view,), viewing, augmentation, device)
+
+
+def _make_batch(
+    data: ClientData,
+    rows: Tensor,
+    views: tuple[str, ...],
+    viewing: Viewing,
+    augmentation: torch.Generator,
+    device: torch.device,
+) -> Batch:
+    pixels = data.pixels(rows).to(device)
+    return Batch(
+        views=tuple(
+            make_view(pixels, viewing.view(name), viewing.mean, viewing.std, augmentation)
+            for name in views
+        ),
+        labels=data.labels[rows].to(device, torch.float32),
+        known=data.known[rows].to(device),
+        rows=rows.to(device),
+    )
 
 
 def steps_per_epoch(size: int, batch_size: int) -> int:

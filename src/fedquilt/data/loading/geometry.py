@@ -32,7 +32,15 @@ def warp(pixels: Tensor, degrees: Tensor, shift: Tensor, scale: Tensor, mirrored
     turn = torch.stack((cos, sin * (-height / width), sin * (width / height), cos), 1)
     stretch = (1 - 2 * mirrored.to(pixels.dtype)) / scale[:, None]
     origin = turn.view(-1, 2, 2) * stretch[:, :, None]  # where an output pixel comes from
-    grid = _grid(origin, origin @ (-2 * shift)[:, :, None], height, width)
+    return resample(pixels, origin, origin @ (-2 * shift)[:, :, None])
+
+
+def resample(pixels: Tensor, linear: Tensor, offset: Tensor) -> Tensor:
+    """The output pixel at x comes from linear @ x + offset, bilinearly; outside the canvas is 0.
+
+    ``linear`` is (B, 2, 2) and ``offset`` (B, 2, 1), in coordinates from -1 to 1, right and down.
+    """
+    grid = _grid(linear, offset, pixels.shape[2], pixels.shape[3])
     return F.grid_sample(pixels, grid, align_corners=False)
 
 

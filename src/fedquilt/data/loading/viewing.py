@@ -12,7 +12,7 @@ from fedquilt.errors import UserError
 class Views:
     """What suits the images: a digit must not be mirrored, a skin lesion may be.
 
-    Each is the name of a ready-made view (plain, flip, weak, strong) or an own augmentation.
+    Each is the name of a ready-made view (plain, flip, weak, strong, randaugment) or an own one.
     """
 
     weak: str | Augmentation = "weak"

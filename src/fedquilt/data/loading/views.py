@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedquilt.data.loading.degradation import KINDS, degrade
 from fedquilt.data.loading.geometry import mirror, warp
+from fedquilt.data.loading.randaugment import RandAugment
 from fedquilt.errors import UserError, nearest
 
 
@@ -114,6 +115,7 @@ VIEWS: dict[str, View] = {
         brightness_share=0.75,
         degrade_share=0.7,
     ),
+    "randaugment": RandAugment(),  # FedMLP's strong view, for FedFixMatch
 }
 
 

@@ -1,0 +1,120 @@
+"""CBAFed (Li et al., CVPR 2023): class balanced adaptive pseudo labelling, multi-label form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedquilt.aggregation import change_of, head_row_weights, weight_parts
+from fedquilt.data.client_data import ClientData
+from fedquilt.data.loading.batches import Batch
+from fedquilt.losses.binary import masked_bce
+from fedquilt.losses.confidence import class_thresholds, confident_tags
+from fedquilt.losses.tagged import tagged_bce
+from fedquilt.method import Local, State
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.payload import Mean, Update
+from fedquilt.prototypes import NO_TAG
+from fedquilt.task import Task
+from fedquilt.totals import Totals
+from fedquilt.tree import Weights, tree_map
+
+
+@dataclass(frozen=True, kw_only=True)
+class CBAFed(FedAvg):
+    """Fill in missing labels by class-wise thresholds, higher for classes with many labels.
+
+    After a warm-up, predictions above a class's threshold or below 1 minus it become labels, and
+    clients count by the labels they used. Every few rounds the model is mixed with an older one.
+
+    Deviations: all as in the FedMLP authors' code, but labels are filled in once a round, by the
+    received model, as in the CVPR paper. ``released`` does it batch by batch like that code, but
+    counts them once a round. ``supplement`` has the other numbers of FedMLP's supplement.
+    """
+
+    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
+    warmup_rounds: int = 50  # P: rounds on annotated labels only
+    labelling: Literal["round", "batch"] = "round"  # when missing labels are filled in
+    threshold_base: float = 0.45  # of a class's threshold: share + this - deviation of shares
+    threshold_range: tuple[float, float] = (0.55, 0.95)  # the thresholds' limits
+    residual_every: int = 5  # J: rounds between mixing the model with the one saved last
+    warmup_residual: float = 0.8  # alpha_1: the saved model's share, in the warm-up
+    residual: float = 0.5  # alpha_2: the saved model's share, after it
+
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "released": {"labelling": "batch"},
+        "supplement": {"threshold_base": 0.6, "residual_every": 1},
+    }
+
+    def init_server(self, weights: Weights, task: Task) -> State:
+        thresholds = torch.full((task.class_count,), self.threshold_range[1])
+        own = {"saved": weights, "thresholds": thresholds, "rounds_done": torch.tensor(0)}
+        return super().init_server(weights, task) | own
+
+    def init_client(self, data: ClientData) -> State:
+        tags = torch.full(data.known.shape, NO_TAG, dtype=torch.int8)
+        return super().init_client(data) | {"tags": tags}
+
+    def broadcast(self, server: State) -> State:
+        return {"weights": server["weights"], "thresholds": server["thresholds"]}
+
+    def template(self, received: State, task: Task) -> Update:
+        parts = super().template(received, task)
+        return {**parts, "class_share": Mean(received["thresholds"], 0.0)}
+
+    def begin(self, local: Local) -> State:
+        if local.round_index < self.warmup_rounds:
+            return local.state
+        logits = local.predict(local.received["weights"], "plain").logits
+        tags = confident_tags(logits, local.received["thresholds"], ~local.data.known)
+        return {**local.state, "tags": tags}
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        logits = local.model(batch.views[0]).logits
+        labels, known = self.supervision(batch)
+        supervised = masked_bce(logits, labels, known, local.state["positive_weight"])
+        if local.round_index < self.warmup_rounds:
+            return supervised
+        tags = local.state["tags"][batch.rows]
+        if self.labelling == "batch":
+            tags = confident_tags(logits, local.received["thresholds"], ~known)
+        return supervised + tagged_bce(logits, torch.where(known, NO_TAG, tags))
+
+    def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
+        filled_in = (local.state["tags"] != NO_TAG).sum(0)
+        counts = (local.data.annotated_counts() + filled_in).to(torch.float32)
+        warming_up = local.round_index < self.warmup_rounds
+        used = float(len(local.data)) if warming_up else max(float(counts.sum()), 1.0)
+        weight = used if self.weighting == "samples" else 1.0
+        rows = head_row_weights(self.head_rows, weight, local.data)
+        change = change_of(weights, local.received["weights"])
+        parts = weight_parts(change, local.layout, weight, rows)
+        return {**parts, "class_share": Mean(counts / used, used)}, local.state
+
+    def update(self, server: State, totals: Totals) -> State:
+        state = super().update(server, totals)
+        done = int(server["rounds_done"])
+        weights, saved = self.mixed(state["weights"], server["saved"], done)
+        share = totals.mean("class_share")
+        thresholds = class_thresholds(share, self.threshold_base, *self.threshold_range)
+        new = {"weights": weights, "saved": saved, "thresholds": thresholds}
+        return {**state, **new, "rounds_done": server["rounds_done"] + 1}
+
+    def mixed(self, weights: Weights, saved: Weights, round_index: int) -> tuple[Weights, Weights]:
+        """The residual connection: the model after a round, and the one saved for the next mix."""
+        warming_up = round_index < self.warmup_rounds
+        stage_round = round_index if warming_up else round_index - self.warmup_rounds
+        if stage_round % self.residual_every:
+            return weights, saved
+        share = self.warmup_residual if warming_up else self.residual
+        if stage_round > 0 and share > 0:  # a stage's first model is saved as it is
+            weights = tree_map(lambda old, new: share * old + (1 - share) * new, saved, weights)
+        return weights, weights
+
+    def pseudo_labels(self, state: State) -> Tensor | None:
+        tags: Tensor = state["tags"]
+        return tags

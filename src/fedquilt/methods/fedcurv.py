@@ -1,0 +1,120 @@
+"""FedCurv (Shoham et al., NeurIPS workshop 2019): weights that matter to other clients are held."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedquilt.data.loading.batches import Batch
+from fedquilt.errors import UserError
+from fedquilt.losses.proximal import weighted_squared_distance
+from fedquilt.method import Local, State
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.payload import Sum, Update
+from fedquilt.task import Task
+from fedquilt.totals import Totals
+from fedquilt.tree import Weights, add, sub, tree_map, zeros_like
+
+SUMS = ("fisher", "fisher_weights")  # of the Fisher diagonal F_j, and of F_j times the weights
+ROUNDING = 1e-10  # a smaller share of the sum is what rounding left of the client's own part
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedCurv(FedAvg):
+    """FedAvg-PL plus lambda times the sum over other clients of F_j (theta - theta_j) squared.
+
+    F_j is the diagonal Fisher of client j at its last weights theta_j. It is 0 for head rows of
+    classes the client does not annotate, so that annotators alone hold them. With lambda = 0, in
+    the first round, and for a client on its own, it is FedAvg-PL.
+
+    F_j is the mean of squared gradients of the masked loss on plain images, with batch norm in
+    evaluation mode. A gradient is that of ``fisher_batch`` images, as in public code, not of one
+    image as in the paper: F_j is smaller by about that factor, and lambda must be larger by it.
+
+    A client sends how its part of both sums changed, so that clients that rest stay in the sums.
+    They are float64: a client takes its own part out of the sum, and little may be left. The
+    penalty is written as a square, which differs from the paper's sum by a constant.
+    """
+
+    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
+    strength: float = 0.1  # lambda: how hard weights are held
+    fisher_batch: int = 32  # images whose mean gradient is squared; 1: the Fisher as it is defined
+
+    def __post_init__(self) -> None:
+        if self.strength < 0 or self.fisher_batch < 1:
+            raise UserError(
+                "method.strength must be 0 or more and method.fisher_batch 1 or more, "
+                f"found {self.strength} and {self.fisher_batch}"
+            )
+
+    def init_server(self, weights: Weights, task: Task) -> State:
+        names = task.layout.body + task.layout.head
+        zeros = {name: torch.zeros_like(weights[name], dtype=torch.float64) for name in names}
+        return super().init_server(weights, task) | dict.fromkeys(SUMS, zeros)
+
+    def broadcast(self, server: State) -> State:
+        return {key: server[key] for key in ("weights", *SUMS)}
+
+    def template(self, received: State, task: Task) -> Update:
+        return {**super().template(received, task), **{key: Sum(received[key]) for key in SUMS}}
+
+    def begin(self, local: Local) -> State:
+        total = {key: local.received[key] for key in SUMS}
+        own = local.state.get("own") or zeros_like(total)
+        fisher, fisher_weights = (sub(total[key], own[key]) for key in SUMS)  # P and Q
+        held = tree_map(lambda p, u: p > ROUNDING * u, fisher, total["fisher"])
+        scratch = {
+            "importance": tree_map(lambda p, is_held: torch.where(is_held, p, 0.0), fisher, held),
+            "anchor": tree_map(
+                lambda q, p, is_held: torch.where(is_held, q / torch.where(is_held, p, 1.0), 0.0),
+                *(fisher_weights, fisher, held),
+            ),
+        }
+        dtypes = {name: local.received["weights"][name] for name in held}
+        as_trained = {
+            key: tree_map(lambda leaf, like: leaf.to(like.dtype), tree, dtypes)
+            for key, tree in scratch.items()
+        }
+        return {**local.state, "own": own, **as_trained}
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        supervised = super().loss(local, batch)
+        if self.strength == 0:
+            return supervised
+        weights, state = dict(local.model.named_parameters()), local.state
+        distance = weighted_squared_distance(weights, state["anchor"], state["importance"])
+        return supervised + self.strength * distance
+
+    def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
+        fisher = self._fisher(local)
+        new = {"fisher": fisher, "fisher_weights": {k: f * weights[k] for k, f in fisher.items()}}
+        kept = {**local.state}
+        change = sub(new, kept["own"])
+        # As the server adds it up, so that a client on its own is left with exactly nothing.
+        kept["own"] = add(kept["own"], change)
+        sums = {key: Sum(change[key]) for key in SUMS}
+        del kept["importance"], kept["anchor"]
+        return {**self.weights_update(local, weights), **sums}, kept
+
+    def _fisher(self, local: Local) -> Weights:
+        """The mean over all local images, in float64; batches count by their images."""
+        named = dict(local.model.named_parameters())
+        parameters = [named[name] for name in local.received["fisher"]]
+        totals = [torch.zeros_like(entry, dtype=torch.float64) for entry in parameters]
+        local.model.eval()
+        for batch in local.batches("plain", self.fisher_batch):
+            loss = super().loss(local, batch)
+            gradients = torch.autograd.grad(
+                loss, parameters, allow_unused=True, materialize_grads=True
+            )
+            for total, gradient in zip(totals, gradients):
+                total += len(batch.rows) / len(local.data) * gradient.double().square()
+        local.model.train()
+        return dict(zip(local.received["fisher"], totals))
+
+    def update(self, server: State, totals: Totals) -> State:
+        sums = {key: add(server[key], totals.sum(key)) for key in SUMS}
+        return super().update(server, totals) | sums

@@ -1,0 +1,119 @@
+"""FedIRM (Liu et al., MICCAI 2021): inter-client relation matching, in a multi-label form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedquilt.data.loading.batches import Batch
+from fedquilt.losses.binary import masked_bce
+from fedquilt.losses.confidence import binary_entropy, is_confident
+from fedquilt.losses.consistency import squared_gap
+from fedquilt.losses.ramp import gaussian_ramp
+from fedquilt.losses.relation import relation_gap, relation_logits
+from fedquilt.method import Local, State
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.models.teacher import follow
+from fedquilt.payload import Mean, Update
+from fedquilt.task import Task
+from fedquilt.totals import Totals
+from fedquilt.tree import Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedIRM(FedAvg):
+    """Match how classes go together in sure predictions with how they do where annotated.
+
+    Row c of a relation matrix is what a model says of all classes on images of class c. After a
+    warm-up, a client's matrix over sure predictions is drawn to the annotators' mean matrix, and
+    all of its predictions to a teacher, a moving average of the client's own models.
+
+    Deviations from the FedMLP authors' port: the matrix that is sent comes from one pass after
+    training over all annotated positives, not from a mean over batches, of which those without
+    positives say one half; a client without positives of a class does not report its row; a row
+    nobody reported is not matched. The teacher predicts in evaluation mode and follows batch-norm
+    statistics too; in the port it trains along.
+    """
+
+    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
+    warmup_rounds: int = 20  # T: rounds on annotated labels only
+    strength: float = 1.0  # of relation matching and consistency, once ramped up
+    ramp_rounds: int = 30  # omega: over which they grow to that, counted from the first round
+    entropy_limit: float = 2.0  # tau: summed over classes, below it an image is sure
+    confidence: float = 0.7  # and each of its probabilities is above this or below 1 minus it
+    temperature: float = 2.0  # logits are divided by it in a relation matrix
+    teacher_decay: float = 0.99  # how much of the teacher a step leaves as it was, at most
+
+    def views(self, round_index: int) -> tuple[str, ...]:
+        return ("weak", "weak")
+
+    def init_server(self, weights: Weights, task: Task) -> State:
+        classes = task.class_count
+        return super().init_server(weights, task) | {
+            "relation": torch.full((classes, classes), 0.5),
+            "reported": torch.zeros(classes, dtype=torch.bool),
+        }
+
+    def broadcast(self, server: State) -> State:
+        return {key: server[key] for key in ("weights", "relation", "reported")}
+
+    def template(self, received: State, task: Task) -> Update:
+        relation = Mean(received["relation"], torch.zeros(task.class_count))
+        return {**super().template(received, task), "relation": relation}
+
+    def begin(self, local: Local) -> State:
+        if local.round_index < self.warmup_rounds:
+            return local.state
+        first = torch.zeros((), device=local.data.known.device)
+        return {"teacher": local.received["weights"], "teacher_steps": first, **local.state}
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        first, second = (local.model(images).logits for images in batch.views)
+        labels, known = self.supervision(batch)
+        weight = local.state["positive_weight"]
+        supervised = masked_bce(first, labels, known, weight)
+        supervised = supervised + masked_bce(second, labels, known, weight)
+        if local.round_index < self.warmup_rounds:
+            return supervised
+        teacher = local.forward(local.state["teacher"], batch.views[1]).logits
+        received = local.received
+        source = relation_logits(first, self.sure_positives(first), self.temperature)
+        consistency = squared_gap(first, teacher).sum(1).mean()
+        matching = relation_gap(source, received["relation"], received["reported"])
+        ramp = gaussian_ramp(local.round_index, 0, self.ramp_rounds)
+        return supervised + self.strength * ramp * (consistency + matching)
+
+    def sure_positives(self, logits: Tensor) -> Tensor:
+        """Labels predicted present on images of which every label is sure, (B, C) bool."""
+        calm = binary_entropy(logits.detach()).sum(1) < self.entropy_limit
+        sure = calm & is_confident(logits, self.confidence).all(1)
+        return sure[:, None] & (logits > 0)
+
+    def after_step(self, local: Local, weights: Weights) -> State:
+        if local.round_index < self.warmup_rounds:
+            return local.state
+        done = local.state["teacher_steps"]
+        decay = (1 - 1 / (done + 1)).clamp(max=self.teacher_decay)  # a young teacher learns fast
+        teacher = follow(local.state["teacher"], local.model, decay)
+        return {**local.state, "teacher": teacher, "teacher_steps": done + 1}
+
+    def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
+        relation = torch.zeros_like(local.received["relation"])
+        count = torch.zeros_like(relation[0])
+        if local.round_index >= self.warmup_rounds - 1:
+            data = local.data
+            logits = local.predict(weights, "plain").logits
+            present = data.known & (data.labels == 1)
+            relation = torch.sigmoid(relation_logits(logits, present, self.temperature))
+            count = present.any(0) * float(len(data))
+        parts = self.weights_update(local, weights)
+        return {**parts, "relation": Mean(relation, count)}, local.state
+
+    def update(self, server: State, totals: Totals) -> State:
+        return super().update(server, totals) | {
+            "relation": totals.mean("relation", otherwise=server["relation"]),
+            "reported": server["reported"] | (totals.weight("relation") > 0),
+        }

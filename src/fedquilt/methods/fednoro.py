@@ -1,0 +1,76 @@
+"""FedNoRo (Wu et al., IJCAI 2023): noise-robust federated learning, its second stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedquilt.data.client_data import ClientData
+from fedquilt.data.loading.batches import Batch
+from fedquilt.errors import UserError
+from fedquilt.losses.binary import elementwise_bce, masked_mean
+from fedquilt.losses.consistency import squared_gap
+from fedquilt.losses.prior import PositiveWeight, adjust_logits, clamp_prior
+from fedquilt.losses.ramp import gaussian_ramp
+from fedquilt.method import Local, State
+from fedquilt.methods.fedavg import FedAvg
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedNoRo(FedAvg):
+    """Supervise annotated labels, hold the others to the received model, more so every round.
+
+    The teacher's logits are divided by a temperature below 1, which sharpens its predictions.
+
+    Deviations: every client counts as noisy, because each has unannotated labels. So there is no
+    first stage that looks for noisy clients by a mixture of Gaussians, and no aggregation by the
+    distance to clean ones. As in the FedMLP authors' port, labels are held by squared distances
+    of probabilities. The prior in the logits is that of the paper, from annotated labels. The
+    variant ``ported`` is that port, which leaves the prior out.
+    """
+
+    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
+    positive_weight: PositiveWeight = "none"  # the prior in the logits takes its place
+    logit_adjustment: bool = True  # LA: the client's prior in the logits of annotated labels
+    distillation: float = 0.8  # lambda_max: the teacher's share of the loss, once ramped up
+    ramp_start: int = 10  # the round up to which the teacher's share is smallest
+    ramp_end: int = 499  # the round from which it is whole; set it to the last round
+    teacher_temperature: float = 0.8  # the teacher's logits are divided by this
+
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"ported": {"logit_adjustment": False}}
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.distillation <= 1:
+            raise UserError(
+                f"method.distillation is a share of the loss, 0 to 1, found {self.distillation}"
+            )
+        if self.teacher_temperature <= 0 or self.ramp_end < self.ramp_start:
+            raise UserError(
+                "method needs teacher_temperature > 0 and ramp_end >= ramp_start, found "
+                f"{self.teacher_temperature}, {self.ramp_end} and {self.ramp_start}"
+            )
+
+    def init_client(self, data: ClientData) -> State:
+        share = data.positive_counts() / data.annotated_counts().clamp(min=1)
+        return super().init_client(data) | {"prior": clamp_prior(share, len(data))}
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        logits = local.model(batch.views[0]).logits
+        labels, supervised = self.supervision(batch)
+        teacher = local.forward(local.received["weights"], batch.views[0]).logits
+        adjusted = adjust_logits(logits, local.state["prior"]) if self.logit_adjustment else logits
+        targets = torch.where(supervised, labels, torch.zeros_like(labels))
+        entries = elementwise_bce(adjusted, targets, local.state["positive_weight"])
+        distance = squared_gap(logits, teacher / self.teacher_temperature)
+        # Without a label to hold, supervision is the whole loss.
+        share = torch.where((~supervised).any(), self.teacher_share(local.round_index), 0.0)
+        held = masked_mean(distance, ~supervised)
+        return (1.0 - share) * masked_mean(entries, supervised) + share * held
+
+    def teacher_share(self, round_index: int) -> float:
+        """w_t: how much of the loss is the teacher's."""
+        return self.distillation * gaussian_ramp(round_index, self.ramp_start, self.ramp_end)

@@ -1,0 +1,98 @@
+"""FedPU (Lin et al., ICML 2022): learning from positive and unlabelled images at each client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedquilt.data.client_data import ClientData
+from fedquilt.data.loading.batches import Batch
+from fedquilt.errors import UserError
+from fedquilt.losses.binary import masked_bce
+from fedquilt.losses.positive_unlabelled import nonnegative_risk, softmax_risk
+from fedquilt.method import Local, State
+from fedquilt.methods.fedavg import FedAvg
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedPU(FedAvg):
+    """FedAvg-PL in which blank labels of a class with annotated positives only say something.
+
+    Where a client has marked positives of a class and left all else blank, its blank images stand
+    for negatives, less the share ``prior`` of positives among them (non-negative risk). A class
+    that a client annotates with negatives too is trained as in FedAvg-PL, one without positives
+    not at all. So without classes of positives only, it is FedAvg-PL: say, when whole classes are
+    un-annotated.
+
+    Deviations: the paper's risk is for images of one class each, which compete in a softmax; that
+    is the variant ``published``, with the divisor of the authors' code. It is not for multi-label
+    data. A class without a positive in the batch is left out of that batch's risk.
+    """
+
+    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
+    prior: tuple[float, ...] | None = None  # pi: share of positives among a client's blank images,
+    # one for all classes or one per class; needed where a class has positives only
+    risk: Literal["non-negative", "softmax"] = "non-negative"  # per class, or one class an image
+    softmax_weight: float = 1.0  # of the terms on unlabelled images in the softmax risk
+
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "published": {"risk": "softmax", "weighting": "uniform", "positive_weight": "none"}
+    }
+
+    def __post_init__(self) -> None:
+        if self.prior is not None and not all(0 < share < 1 for share in self.prior):
+            raise UserError(f"method.prior must be between 0 and 1, found {self.prior}")
+
+    def init_client(self, data: ClientData) -> State:
+        positives, annotated = data.positive_counts(), data.annotated_counts()
+        positive_only = (positives > 0) & (positives == annotated) & (annotated < len(data))
+        owned = positives > 0 if self.risk == "softmax" else positive_only
+        if self.risk == "softmax":
+            _refuse_several_classes(data)
+        prior = self._prior(data, owned)
+        return super().init_client(data) | {"owned": owned, "prior": prior}
+
+    def _prior(self, data: ClientData, owned: Tensor) -> Tensor:
+        classes = len(owned)
+        if self.prior is None and bool(owned.any()):
+            raise UserError(
+                f"client {data.name!r} has positives and blanks in {int(owned.sum())} of "
+                f"{classes} classes; set method.prior to the share of positives among the blanks, "
+                "one number for all classes or one per class, such as prior = [0.1]"
+            )
+        shares = self.prior or (0.0,)
+        if len(shares) not in (1, classes):
+            raise UserError(
+                f"method.prior has {len(shares)} numbers for {classes} classes; give 1 or {classes}"
+            )
+        return torch.tensor(shares, dtype=torch.float32).expand(classes).clone()
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        logits = local.model(batch.views[0]).logits
+        owned: Tensor = local.state["owned"]
+        prior = local.state["prior"]
+        positive = batch.known & (batch.labels == 1)
+        if self.risk == "softmax":
+            return softmax_risk(logits, positive, owned, prior, self.softmax_weight)
+        labels, known = self.supervision(batch)
+        binary = known & ~owned
+        supervised = masked_bce(logits, labels, binary, local.state["positive_weight"])
+        risks, has_positive = nonnegative_risk(logits, positive & owned, ~batch.known, prior)
+        # Every class that is trained in this batch counts the same.
+        binary_count, owned_count = binary.any(0).sum(), (has_positive & owned).sum()
+        share = binary_count / (binary_count + owned_count).clamp(min=1)
+        unlabelled = risks.sum() / owned_count.clamp(min=1)
+        return share * supervised + (1 - share) * unlabelled
+
+
+def _refuse_several_classes(data: ClientData) -> None:
+    several = int(((data.known & (data.labels == 1)).sum(1) > 1).sum())
+    if several:
+        raise UserError(
+            f"{several} images of client {data.name!r} are positive for several classes, and "
+            "method.risk = 'softmax' is for one class an image; use 'non-negative'"
+        )

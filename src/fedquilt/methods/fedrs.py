@@ -1,0 +1,47 @@
+"""FedRS (Li and Zhan, KDD 2021): damped logits for classes that a client lacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedquilt.data.client_data import ClientData
+from fedquilt.data.loading.batches import Batch
+from fedquilt.errors import UserError
+from fedquilt.losses.binary import masked_bce
+from fedquilt.losses.restricted import Restriction, logit_scale
+from fedquilt.method import Local, State
+from fedquilt.methods.fedavg import FedAvg
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedRS(FedAvg):
+    """FedAvg in which head rows of classes a client lacks are pushed away less.
+
+    While training, the logit of such a class is multiplied by alpha; predictions use plain logits.
+    With alpha = 1 it is FedAvg, with alpha = 0 the rows of lacking classes rest.
+
+    Deviations: the paper damps a softmax, where classes compete. With one sigmoid per class only
+    the size of a row's own steps changes. A blank label stays a 0, unlike in most methods here: a
+    loss that skips it would leave nothing to damp. The bias is damped with its row; the authors'
+    code drops it.
+    """
+
+    alpha: float = 0.5  # factor of the logits of classes that the client lacks, 0 to 1
+    restriction: Restriction = "annotated"  # classes a client has: those it annotates, those with
+    # annotated positives, or by degrees, by the frequency of positives as in the authors' code
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1:
+            raise UserError(f"method.alpha must be between 0 and 1, found {self.alpha}")
+
+    def init_client(self, data: ClientData) -> State:
+        positives, annotated = data.positive_counts(), data.annotated_counts()
+        scale = logit_scale(self.restriction, positives, annotated, self.alpha)
+        return super().init_client(data) | {"logit_scale": scale}
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        restricted = local.model(batch.views[0]).logits * local.state["logit_scale"]
+        labels, known = self.supervision(batch)
+        return masked_bce(restricted, labels, known, local.state["positive_weight"])

@@ -1,0 +1,62 @@
+"""FedVLS (Guo et al., AAAI 2025): vacant-class distillation and logit suppression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedquilt.data.client_data import ClientData
+from fedquilt.data.loading.batches import Batch
+from fedquilt.losses.binary import elementwise_bce, masked_mean
+from fedquilt.losses.divergence import bernoulli_kl
+from fedquilt.losses.prior import PositiveWeight, adjust_logits, clamp_prior
+from fedquilt.losses.suppression import logit_suppression
+from fedquilt.method import Local, State
+from fedquilt.methods.fedavg import FedAvg
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedVLS(FedAvg):
+    """Learn the classes a client has positives of, with its prior in the logits; distil the others.
+
+    Vacant are classes without an annotated positive, annotated or not: their zeros would only
+    erase what others know. A small penalty keeps logits of negatives low.
+
+    Deviations: no multi-label form is published. Here each class is a variable of its own: the
+    paper's softmax over vacant classes is blind to a shift of all of them and constant for a
+    single one. Suppression runs over a class's negatives; the paper's code also counts each
+    positive as a logit of 0.
+    """
+
+    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
+    positive_weight: PositiveWeight = "none"  # the prior in the logits takes its place
+    calibration: bool = True  # the client's prior in the logits
+    distillation: float = 0.1  # lambda: strength of holding vacant classes to the received model
+    suppression: float = 0.005  # beta: strength of the penalty on logits of negatives
+
+    def init_client(self, data: ClientData) -> State:
+        positives = data.positive_counts()
+        prior = clamp_prior(positives / data.annotated_counts().clamp(min=1), len(data))
+        return super().init_client(data) | {"prior": prior, "vacant": positives == 0}
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        logits = local.model(batch.views[0]).logits
+        labels, believed = self.supervision(batch)
+        supervised = believed & ~local.state["vacant"]
+        prior = local.state["prior"]
+        targets = torch.where(supervised, labels, torch.zeros_like(labels))
+        adjusted = adjust_logits(logits, prior) if self.calibration else logits
+        entries = elementwise_bce(adjusted, targets, local.state["positive_weight"])
+        loss = masked_mean(entries, supervised)
+        if self.distillation:
+            teacher = local.forward(local.received["weights"], batch.views[0]).logits
+            loss = loss + self.distillation * masked_mean(
+                bernoulli_kl(teacher, logits), ~supervised
+            )
+        if self.suppression:
+            negatives = supervised & (targets == 0)
+            loss = loss + self.suppression * logit_suppression(logits, negatives, supervised, prior)
+        return loss

@@ -1,0 +1,61 @@
+"""Flexible federated learning (Tayebi Arasteh et al., Scientific Reports 2023): private heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from fedquilt.aggregation import Weighting, weight_parts
+from fedquilt.method import Local, State
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.payload import Update
+from fedquilt.task import Task
+from fedquilt.totals import Totals
+from fedquilt.tree import Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlexibleFL(FedAvg):
+    """Share the backbone, and keep each client's head at home: sites need no label in common.
+
+    Every client has a model of its own. Head rows of classes it does not annotate stay as they
+    were initialised, so they tell nothing.
+
+    Not covered: the authors train the private heads further once the shared backbone is done.
+    """
+
+    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
+    weighting: Weighting = "uniform"  # of clients, for everything that is shared
+
+    def init_server(self, weights: Weights, task: Task) -> State:
+        head = task.layout.head
+        shared = {
+            key: {name: value for name, value in tree.items() if name not in head}
+            for key, tree in super().init_server(weights, task).items()
+        }
+        return shared | {"first_head": {name: weights[name] for name in head}}
+
+    def broadcast(self, server: State) -> State:
+        return {key: server[key] for key in ("weights", "first_head")}
+
+    def template(self, received: State, task: Task) -> Update:
+        return weight_parts(received["weights"], replace(task.layout, head=()), 0.0, 0.0)
+
+    def start(self, local: Local) -> Weights:
+        return self.client_weights(local.received, local.state)
+
+    def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
+        head = {name: weights[name] for name in local.layout.head}
+        shared = {name: value for name, value in weights.items() if name not in head}
+        without_head = replace(local, layout=replace(local.layout, head=()))
+        return self.weights_update(without_head, shared), {**local.state, "head": head}
+
+    def update(self, server: State, totals: Totals) -> State:
+        return super().update(server, totals) | {"first_head": server["first_head"]}
+
+    def global_weights(self, server: State) -> Weights | None:
+        return None
+
+    def client_weights(self, received: State, state: State) -> Weights:
+        head: Weights = state["head"] if "head" in state else received["first_head"]
+        return {**received["weights"], **head}

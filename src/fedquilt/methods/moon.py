@@ -1,0 +1,67 @@
+"""MOON (Li, He and Song, CVPR 2021): features contrasted with two models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from torch import Tensor
+
+from fedquilt.data.loading.batches import Batch
+from fedquilt.errors import UserError
+from fedquilt.losses.binary import masked_bce
+from fedquilt.losses.contrastive import model_contrast
+from fedquilt.method import Local, State
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.models.spec import ModelSpec
+from fedquilt.payload import Update
+from fedquilt.tree import Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moon(FedAvg):
+    """FedAvg-PL plus mu times a contrast: near the received model, far from the client's last ones.
+
+    What is compared is a projection of the features, on which the head sits. In a client's first
+    round there is no last model and so no contrast. With mu = 0 it is FedAvg-PL on the same
+    network. The contrast needs no labels, so that nothing of it changes for several labels.
+    """
+
+    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
+    mu: float = 1.0  # strength of the contrast
+    temperature: float = 0.5  # tau: what cosines are divided by
+    buffer_size: int = 1  # last local models a client keeps
+    projection: int | None = 256  # width of the projection, unless the recipe's model says one;
+    # none: the features as they are
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0 or self.buffer_size < 0:
+            raise UserError(
+                "method.temperature must be positive and method.buffer_size 0 or more, "
+                f"found {self.temperature} and {self.buffer_size}"
+            )
+
+    def network(self, wanted: ModelSpec) -> ModelSpec:
+        if wanted.projection is not None:
+            return wanted
+        return replace(wanted, projection=self.projection)
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        images = batch.views[0]
+        output = local.model(images)
+        labels, known = self.supervision(batch)
+        supervised = masked_bce(output.logits, labels, known, local.state["positive_weight"])
+        previous = local.state.get("previous", {})
+        if self.mu == 0 or not previous:
+            return supervised
+        near = local.forward(local.received["weights"], images).features
+        far = [local.forward(weights, images).features for weights in previous.values()]
+        return supervised + self.mu * model_contrast(output.features, near, far, self.temperature)
+
+    def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
+        state = {key: value for key, value in local.state.items() if key != "previous"}
+        previous = local.state.get("previous", {})
+        newest_first = [weights, *(previous[age] for age in sorted(previous, key=int))]
+        kept = {str(age): model for age, model in enumerate(newest_first[: self.buffer_size])}
+        update = self.weights_update(local, weights)
+        return update, state | ({"previous": kept} if kept else {})

@@ -1,0 +1,114 @@
+"""RSCFed (Liang et al., CVPR 2022): random sampling consensus, in the FedMLP authors' form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedquilt.aggregation import change_of, consensus, split
+from fedquilt.data.loading.batches import Batch
+from fedquilt.errors import UserError
+from fedquilt.losses.binary import masked_bce, masked_mean
+from fedquilt.losses.consistency import squared_gap
+from fedquilt.method import Local, State
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.models.teacher import follow
+from fedquilt.payload import Gather, Update
+from fedquilt.task import Task
+from fedquilt.totals import Totals
+from fedquilt.tree import Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class RSCFed(FedAvg):
+    """Average random groups of clients, then the groups; within one, far-off clients count less.
+
+    Missing labels are held to a teacher, a slow average of the client's own models that is never
+    reset. The server needs every client's own model, so these cannot be summed securely.
+
+    Deviations: every client annotates something, so none counts as labelled and gets more weight;
+    all of the cohort trains once a round. A group is at most the cohort. Settings are the paper's
+    for five clients; the variant ``released`` has those of the public code, for eight.
+    """
+
+    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
+    group_size: int = 3  # clients drawn into a group, without replacement
+    group_count: int = 3  # M: groups a round
+    distance_scale: float = 0.01  # beta: how fast the distance to the group's mean costs weight
+    consistency: float = 1.0  # strength of holding missing labels to the teacher
+    teacher_decay: float = 0.999  # how much of the teacher a step leaves as it was
+
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "released": {"group_size": 6, "group_count": 10}
+    }
+
+    def __post_init__(self) -> None:
+        if self.group_size < 1 or self.group_count < 1:
+            raise UserError(
+                "rscfed needs group_size and group_count of at least 1, found "
+                f"{self.group_size} and {self.group_count}"
+            )
+
+    def views(self, round_index: int) -> tuple[str, ...]:
+        return ("weak", "weak")
+
+    def init_server(self, weights: Weights, task: Task) -> State:
+        if self.head_rows != "all" or self.weighting != "samples":
+            raise UserError(
+                "rscfed weighs whole models by images and distance; leave head_rows and weighting "
+                f"as they are, found {self.head_rows!r} and {self.weighting!r}"
+            )
+        draws = torch.Generator().manual_seed(task.seed).get_state()
+        return super().init_server(weights, task) | {"group_draws": draws}
+
+    def template(self, received: State, task: Task) -> Update:
+        return _whole_model(split(received["weights"], task.layout), 0)
+
+    def begin(self, local: Local) -> State:
+        return {"teacher": local.received["weights"], **local.state}
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        logits = local.model(batch.views[0]).logits
+        labels, known = self.supervision(batch)
+        supervised = masked_bce(logits, labels, known, local.state["positive_weight"])
+        teacher = local.forward(local.state["teacher"], batch.views[1]).logits
+        return supervised + self.consistency * masked_mean(squared_gap(logits, teacher), ~known)
+
+    def after_step(self, local: Local, weights: Weights) -> State:
+        teacher = follow(local.state["teacher"], local.model, self.teacher_decay)
+        return {**local.state, "teacher": teacher}
+
+    def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
+        change = change_of(weights, local.received["weights"])
+        return _whole_model(split(change, local.layout), len(local.data)), local.state
+
+    def update(self, server: State, totals: Totals) -> State:
+        parts = [part for part in ("body", "head", "buffers") if part in totals.expected]
+        clients = sorted(totals.cohort)  # a draw must not depend on who came first
+        changes = [
+            {key: leaf for part in parts for key, leaf in totals.each(part)[name].items()}
+            for name in clients
+        ]
+        images = torch.stack([totals.each("images")[name] for name in clients]).double()
+        draws = torch.Generator()
+        draws.set_state(server["group_draws"])
+        groups = []
+        for _ in range(self.group_count):
+            members = torch.randperm(len(clients), generator=draws)[: self.group_size]
+            chosen = [changes[member] for member in members.tolist()]
+            groups.append(consensus(chosen, images[members], self.distance_scale))
+        old = server["weights"]
+        mean = {name: torch.stack([each[name] for each in groups]).mean(0) for name in groups[0]}
+        change = {name: leaf.to(old[name].dtype) for name, leaf in mean.items()}
+        held = totals.expected["buffers"].value if "buffers" in parts else {}
+        buffers = {name: old[name] + change.pop(name) for name in held}
+        return self.moved(server, change, buffers) | {"group_draws": draws.get_state()}
+
+
+def _whole_model(parts: Mapping[str, Weights], images: int) -> Update:
+    gathered = {part: Gather(weights) for part, weights in parts.items()}
+    return {**gathered, "images": Gather(torch.tensor(float(images)))}

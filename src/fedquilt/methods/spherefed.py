@@ -1,0 +1,96 @@
+"""SphereFed (Dong et al., ECCV 2022): hyperspherical federated learning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedquilt.data.loading.batches import Batch
+from fedquilt.errors import UserError
+from fedquilt.losses.binary import masked_mean
+from fedquilt.losses.prior import PositiveWeight
+from fedquilt.method import Local, State
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.models.calibration import class_moments, ridge_rows
+from fedquilt.models.spec import ModelSpec
+from fedquilt.models.sphere import on_sphere, scores_of
+from fedquilt.payload import Sum, Update
+from fedquilt.task import Task
+from fedquilt.totals import Totals
+from fedquilt.tree import Weights
+
+ROWS = "head.weight"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SphereFed(FedAvg):
+    """All clients learn features on one sphere against one fixed head of orthonormal rows.
+
+    Scores are fitted to labels by squared error. In the last round of a run nothing is trained:
+    clients send ``squares`` and ``products`` (sums over features and labels) in place of weights,
+    and the server computes the head from them in closed form, by ridge regression.
+
+    Deviations: labels are masked, also in the closed form, class by class. Two positives cannot
+    both score 1 on orthonormal rows; ``target`` says what is asked for. The strength of the ridge
+    is ours. In the last round clients still run their steps, and drop what comes of them.
+    """
+
+    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
+    positive_weight: PositiveWeight = "none"  # w_c, from annotated entries only
+    target: Literal["multihot", "scaled"] = "multihot"  # 1, or 1 / sqrt(positives of the image)
+    calibrate: bool = True  # FFC: spend the last round on the closed form, if it is not the only
+    ridge: float = 1.0  # lambda of the closed form, where a feature counts 1
+
+    def __post_init__(self) -> None:
+        if not self.ridge > 0:
+            raise UserError(f"method.ridge must be positive, found {self.ridge}")
+
+    def network(self, wanted: ModelSpec) -> ModelSpec:
+        return replace(wanted, head="sphere")
+
+    def init_server(self, weights: Weights, task: Task) -> State:
+        # A run of one round trains in it: there would be nothing to calibrate.
+        rounds_left = torch.tensor(max(task.round_count, 2))
+        return super().init_server(weights, task) | {"rounds_left": rounds_left}
+
+    def broadcast(self, server: State) -> State:
+        is_last = self.calibrate and int(server["rounds_left"]) <= 1
+        return super().broadcast(server) | ({"calibrating": torch.ones(())} if is_last else {})
+
+    def template(self, received: State, task: Task) -> Update:
+        if "calibrating" not in received:
+            return super().template(received, task)
+        classes, features = received["weights"][ROWS].shape
+        return {
+            "squares": Sum(torch.zeros(classes, features, features, dtype=torch.float64)),
+            "products": Sum(torch.zeros(classes, features, dtype=torch.float64)),
+        }
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        scores = scores_of(local.model(batch.views[0]).logits)
+        labels, believed = self.supervision(batch)
+        positives = believed & (labels == 1)
+        share = positives.sum(1, keepdim=True).clamp(min=1).rsqrt()  # 1 / sqrt(m)
+        targets = positives * (share if self.target == "scaled" else torch.ones_like(share))
+        weights = torch.where(positives, local.state["positive_weight"], 1.0)
+        return masked_mean(weights * (scores - targets).square(), believed)
+
+    def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
+        if "calibrating" not in local.received:
+            return super().finish(local, weights, steps)
+        features = on_sphere(local.predict(local.received["weights"], "plain").features)
+        data = local.data
+        believed = data.known if self.unannotated == "skip" else torch.ones_like(data.known)
+        squares, products = class_moments(features, data.known & (data.labels == 1), believed)
+        return {"squares": Sum(squares), "products": Sum(products)}, local.state
+
+    def update(self, server: State, totals: Totals) -> State:
+        left = {"rounds_left": server["rounds_left"] - 1}
+        if "squares" not in totals.expected:
+            return super().update(server, totals) | left
+        squares, products = totals.sum("squares"), totals.sum("products")
+        rows = ridge_rows(squares, products, self.ridge, server["weights"][ROWS])
+        return {**server, "weights": {**server["weights"], ROWS: rows}} | left

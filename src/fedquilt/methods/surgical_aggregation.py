@@ -1,0 +1,27 @@
+"""Surgical Aggregation (Kulkarni et al., ML4H 2024): clients with partly shared sets of classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedquilt.aggregation import HeadRows, Weighting
+from fedquilt.losses.prior import PositiveWeight
+from fedquilt.methods.fedavg import FedAvg
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurgicalAggregation(FedAvg):
+    """Average the body over all clients, and each head row over those that annotate its class.
+
+    A client counts once, whatever it holds; a row without an annotator in the cohort rests. The
+    loss contains annotated labels only, as for a client that has no other outputs.
+
+    Not covered: the authors' code trains each client's head alone before the first round, with the
+    backbone at rest, and keeps batch norm at its pretrained statistics (they call it FedBN+).
+    """
+
+    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
+    positive_weight: PositiveWeight = "none"  # w_c, from annotated entries only
+    weighting: Weighting = "uniform"  # of clients, for everything but head rows
+    head_rows: HeadRows = "annotators"  # whose head rows count: annotators, as much as the body

@@ -1,0 +1,32 @@
+"""A projection of a backbone's features, for methods that compare features of several networks."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fedquilt.models.backbones import feature_count
+from fedquilt.seeding import seed_for
+
+
+class Projected(nn.Module):
+    """An encoder and two linear layers behind it; the head sits on what they give."""
+
+    def __init__(self, encoder: nn.Module, width: int) -> None:
+        super().__init__()
+        features = feature_count(encoder)
+        self.encoder = encoder
+        self.projection = nn.Sequential(
+            nn.Linear(features, features), nn.ReLU(), nn.Linear(features, width)
+        )
+        self.num_features = width
+
+    def forward(self, images: Tensor) -> Tensor:
+        projected: Tensor = self.projection(self.encoder(images))
+        return projected
+
+
+def project(encoder: nn.Module, width: int, seed: int) -> Projected:
+    """With numbers of the seed alone; sets torch's own generator, so fork that before."""
+    torch.default_generator.manual_seed(seed_for(seed, "projection"))
+    return Projected(encoder, width)

@@ -1,0 +1,77 @@
+"""FedRS: damped logits, on the numbers of its card."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_federation import make_federation, make_method
+from torch import tensor
+
+from fedquilt.errors import UserError
+from fedquilt.losses.binary import masked_bce
+from fedquilt.losses.restricted import logit_scale
+from fedquilt.methods.fedrs import FedRS
+from fedquilt.tree import same_bits
+
+
+def test_restricted_softmax_of_the_card() -> None:
+    # Class 1 is absent: exp(2), exp(0.5 * 1), exp(0.5) = 7.389, 1.6487, 1.6487, sum 10.686.
+    logits = tensor([2.0, 1.0, 0.5], dtype=torch.float64)
+    scale = logit_scale("present", tensor([3, 0, 1]), tensor([4, 4, 4]), alpha=0.5)
+    plain = torch.softmax(logits, 0).tolist()
+    assert plain == pytest.approx([0.6285317, 0.2312239, 0.1402444], abs=6e-8)
+    found = torch.softmax(logits * scale, 0).tolist()
+    assert found == pytest.approx([0.6914385, 0.1542808, 0.1542808], abs=6e-8)
+
+
+def test_scale_by_frequency_of_the_card() -> None:
+    # 0.5 + 0.5 * 50 / 50, 0.5 + 0, 0.5 + 0.5 * 25 / 50
+    scale = logit_scale("frequency", tensor([50, 0, 25]), tensor([100, 100, 100]), alpha=0.5)
+    assert scale.tolist() == [1.0, 0.5, 0.75]
+
+
+def test_a_client_without_positives_is_damped_everywhere() -> None:
+    nothing = tensor([0, 0])
+    assert logit_scale("frequency", nothing, nothing, alpha=0.25).tolist() == [0.25, 0.25]
+
+
+def test_an_annotated_class_without_positives_is_had_or_lacked() -> None:
+    positives, annotated = tensor([2, 0, 0]), tensor([5, 5, 0])
+    assert logit_scale("annotated", positives, annotated, alpha=0.1).tolist() == [
+        1.0,
+        1.0,
+        pytest.approx(0.1),
+    ]
+    assert logit_scale("present", positives, annotated, alpha=0.0).tolist() == [1.0, 0.0, 0.0]
+
+
+def test_the_push_on_a_lacking_row_is_damped_twice() -> None:
+    # d loss / dz = r (sigmoid(r z) - y): with z = 2, y = 0, r = 0.5 it is 0.5 * sigmoid(1).
+    logit = tensor([[2.0]], dtype=torch.float64, requires_grad=True)
+    masked_bce(logit * 0.5, tensor([[0.0]], dtype=torch.float64), tensor([[True]])).backward()
+    assert logit.grad is not None
+    assert logit.grad.item() == pytest.approx(0.5 * 0.7310585786)
+
+
+def test_without_damping_it_is_fedavg_bit_for_bit() -> None:
+    federation = make_federation()
+    fedavg = federation.train(make_method("fedavg"))
+    assert same_bits(federation.train(make_method("fedrs", alpha=1.0)), fedavg)
+    assert not same_bits(federation.train(make_method("fedrs")), fedavg)
+
+
+def test_alpha_zero_leaves_rows_of_lacking_classes_at_rest() -> None:
+    federation = make_federation(annotated=((0, 1, 2),), rounds=1)
+    method = make_method("fedrs", alpha=0.0, restriction="present")
+    data = federation.clients["site-0"]
+    data.labels[:, 1] = 0  # annotated everywhere, but without a positive
+    initial = federation.task.build_network().head.weight
+    trained = federation.train(method)["weights"]["head.weight"]
+    assert torch.equal(trained[1], initial[1])
+    assert not torch.equal(trained[0], initial[0])
+
+
+@pytest.mark.parametrize("alpha", [-0.1, 1.5])
+def test_alpha_outside_its_range_is_refused(alpha: float) -> None:
+    with pytest.raises(UserError, match="alpha must be between 0 and 1"):
+        FedRS(alpha=alpha)

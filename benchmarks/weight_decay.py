@@ -27,7 +27,8 @@ DECAYS: dict[str, dict[str, Any]] = {
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg-PL": {"name": "fedavg-pl"},
     "FedAvg-PL, head rows from annotators": {"name": "fedavg-pl", "head_rows": "annotated"},
-    "FedMLP": {},
+    "FedMLP": {"name": "fedmlp"},
+    "FedMLP, head rows from annotators": {"name": "fedmlp", "head_rows": "annotated"},
 }
 
 
@@ -41,7 +42,8 @@ def main() -> None:
         recipes = {}
         for number, (decay, method) in enumerate(cells):
             training = base["method"]["training"] | DECAYS[decay]
-            chosen = (METHODS[method] or base["method"]) | {"training": training}
+            settings_of_fedmlp = base["method"] if METHODS[method]["name"] == "fedmlp" else {}
+            chosen = settings_of_fedmlp | METHODS[method] | {"training": training}
             for seed in seeds:
                 data = base["data"] | {"seed": seed}
                 settings = base | {"seed": seed, "data": data, "method": chosen}

@@ -108,7 +108,6 @@ def _train(
         local.layout.head,
         local.data.known.any(0),
     )
-    optimizer.forget_gradients()
     if training.keep_optimizer and memory:
         optimizer.load_state(memory)
     per_epoch = steps_per_epoch(len(local.data), training.batch_size)
@@ -136,17 +135,14 @@ def _step(
     parameters: dict[str, nn.Parameter],
     optimizer: LocalOptimizer,
 ) -> Tensor:
-    """One optimiser step; returns its loss.
-
-    A function of its own, so that a step's gradients are freed before the next ones are made.
-    """
+    """One optimiser step; returns its loss."""
     precise = method.training.precision == "float32"
     with torch.autocast(batch.rows.device.type, torch.bfloat16, enabled=not precise):
         loss = method.loss(local, batch)
+    optimizer.forget_gradients()  # only now: backward then reuses their memory while it is warm
     loss.backward()
     gradients, local.state = method.correct(local, gradients_of(parameters))
     optimizer.step(gradients)
-    optimizer.forget_gradients()
     local.state = method.after_step(
         local, {name: parameter.detach() for name, parameter in parameters.items()}
     )

@@ -53,6 +53,22 @@ def summands(part: Sum | Mean) -> dict[str, Tree]:
     return {"total": weighted, "weight": weight}
 
 
+def add_to(sums: dict[str, Tree], part: Sum | Mean) -> None:
+    """Add a part to sums that :func:`summands` began, in place and without a copy of the part."""
+    if isinstance(part, Sum):
+        tree_map(lambda total, leaf: total.add_(leaf), sums["total"], part.value)
+        return
+    weight = weight_of(part)
+
+    def grow(total: Tensor, leaf: Tensor) -> Tensor:
+        if weight.ndim == 0:
+            return total.add_(leaf, alpha=weight.item())
+        return total.add_(leaf.to(torch.float64) * over_leading_axes(weight, leaf))
+
+    tree_map(grow, sums["total"], part.value)
+    tree_map(lambda total, more: total.add_(more), sums["weight"], weight)
+
+
 def on_cpu(update: Update) -> Update:
     """An update as it leaves the client: nothing of it stays on an accelerator."""
     host = torch.device("cpu")

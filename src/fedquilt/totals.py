@@ -14,6 +14,7 @@ from fedquilt.payload import (
     Mean,
     Sum,
     Update,
+    add_to,
     over_leading_axes,
     summands,
     update_bytes,
@@ -46,7 +47,7 @@ class Accumulator:
             if isinstance(part, Gather):
                 self._gathered.setdefault(name, {})[client] = part.value
             elif name in self._sums:
-                tree_map(lambda total, new: total.add_(new), self._sums[name], summands(part))
+                add_to(self._sums[name], part)
             else:
                 self._sums[name] = summands(part)
         self._cohort.append(client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -30,13 +31,13 @@ def check_update(update: Update, expected: Update, client: str) -> None:
             raise RefusedUpdate(
                 f"{where}: expected a {type(like).__name__}, found a {type(part).__name__}"
             )
-        _check_value(part.value, like.value, where)
+        heaviest = 1.0
         if isinstance(part, Mean) and isinstance(like, Mean):
-            _check_weight(part, like, where)
-            _check_products(part, where)
+            heaviest = _check_weight(part, like, where)
+        _check_value(part.value, like.value, where, heaviest)
 
 
-def _check_value(value: Tree, like: Tree, where: str) -> None:
+def _check_value(value: Tree, like: Tree, where: str, heaviest: float) -> None:
     odd = sorted(_branches(value, where) ^ _branches(like, where))
     if odd:
         raise RefusedUpdate(f"{where}: the names differ from what was expected: {odd[:5]}")
@@ -48,8 +49,19 @@ def _check_value(value: Tree, like: Tree, where: str) -> None:
                 f"{place}: expected {wanted[path].dtype} of shape {tuple(wanted[path].shape)}, "
                 f"found {leaf.dtype} of shape {tuple(leaf.shape)}"
             )
-        if not bool(torch.isfinite(leaf).all()):
+        peak = _peak(leaf)
+        if not math.isfinite(peak):
             raise RefusedUpdate(f"{place}: holds NaN or infinite numbers")
+        if not math.isfinite(peak * heaviest):  # the sums would never lose it again
+            raise RefusedUpdate(f"{place}: value times weight is too large a number")
+
+
+def _peak(leaf: Tensor) -> float:
+    """The largest absolute number, in one pass; NaN if there is any."""
+    if not leaf.is_floating_point() or not leaf.numel():
+        return 0.0
+    low, high = torch.aminmax(leaf)
+    return max(abs(low.item()), abs(high.item())) if low == low else math.nan
 
 
 def _branches(tree: object, where: str, prefix: str = "") -> set[str]:
@@ -71,15 +83,8 @@ def _branches(tree: object, where: str, prefix: str = "") -> set[str]:
     )
 
 
-def _check_products(part: Mean, where: str) -> None:
-    """Finite numbers can still have an infinite product, which the sums would never lose again."""
-    heaviest = weight_of(part).amax() if weight_of(part).numel() else torch.zeros(())
-    for _, leaf in leaves(part.value):
-        if leaf.numel() and not bool(torch.isfinite(leaf.abs().amax().double() * heaviest)):
-            raise RefusedUpdate(f"{where}: value times weight is too large a number")
-
-
-def _check_weight(part: Mean, like: Mean, where: str) -> None:
+def _check_weight(part: Mean, like: Mean, where: str) -> float:
+    """The largest weight, if all are fine."""
     try:
         weight, wanted = weight_of(part), weight_of(like)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -91,3 +96,4 @@ def _check_weight(part: Mean, like: Mean, where: str) -> None:
         )
     if not bool(torch.isfinite(weight).all()) or bool((weight < 0).any()):
         raise RefusedUpdate(f"{where}: a weight must be finite and not negative")
+    return float(weight.amax()) if weight.numel() else 0.0

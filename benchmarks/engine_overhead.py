@@ -27,11 +27,11 @@ from fedquilt.models.spec import ModelSpec
 from fedquilt.rounds import run_rounds, start_server
 from fedquilt.task import Task
 
-CLIENTS, CLASSES, BATCH = 5, 5, 32
+CLIENTS, CLASSES, BATCH = 3, 3, 32
 SETTINGS = {  # name: backbone, channels, pixels, images per client
     "small-cnn 16 px": ("small-cnn", 1, 16, 320),
     "small-resnet 32 px": ("small-resnet", 3, 32, 160),
-    "resnet18 64 px": ("resnet18", 3, 64, 128),
+    "resnet18 64 px": ("resnet18", 3, 64, 256),
 }
 
 

@@ -112,6 +112,7 @@ def _train(
         optimizer.load_state(memory)
     per_epoch = steps_per_epoch(len(local.data), training.batch_size)
     steps = training.steps or training.epochs * per_epoch
+    live = {name: parameter.detach() for name, parameter in parameters.items()}
     total = torch.zeros((), device=workspace.device)
     for batch in train_batches(
         local.data,
@@ -123,7 +124,7 @@ def _train(
         augmentation=generator_for(*_names(task, local.data, local.round_index), "augmentation"),
         device=workspace.device,
     ):
-        total += _step(method, local, batch, parameters, optimizer)
+        total += _step(method, local, batch, parameters, live, optimizer)
     _require_finite(total, local)
     return optimizer if training.keep_optimizer else None, total / steps, steps
 
@@ -133,6 +134,7 @@ def _step(
     local: Local,
     batch: Batch,
     parameters: dict[str, nn.Parameter],
+    live: Weights,
     optimizer: LocalOptimizer,
 ) -> Tensor:
     """One optimiser step; returns its loss."""
@@ -143,9 +145,7 @@ def _step(
     loss.backward()
     gradients, local.state = method.correct(local, gradients_of(parameters))
     optimizer.step(gradients)
-    local.state = method.after_step(
-        local, {name: parameter.detach() for name, parameter in parameters.items()}
-    )
+    local.state = method.after_step(local, live)
     return loss.detach()
 
 

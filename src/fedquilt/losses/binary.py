@@ -18,13 +18,12 @@ def elementwise_bce(
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     """The mean over ``mask``, and 0 where the mask is empty; what is outside cannot matter."""
-    kept = torch.where(mask, values, torch.zeros_like(values))
-    return kept.sum() / mask.sum().clamp(min=1)
+    return torch.where(mask, values, 0.0).sum() / mask.sum().clamp(min=1)
 
 
 def masked_bce(
     logits: Tensor, labels: Tensor, known: Tensor, positive_weight: Tensor | None = None
 ) -> Tensor:
     """Mean binary cross-entropy over the known entries."""
-    targets = torch.where(known, labels, torch.zeros_like(labels))
+    targets = torch.where(known, labels, 0.0)
     return masked_mean(elementwise_bce(logits, targets, positive_weight), known)

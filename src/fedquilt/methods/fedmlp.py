@@ -12,6 +12,7 @@ from torch import Tensor
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch
 from fedquilt.losses.binary import elementwise_bce, masked_mean
+from fedquilt.losses.consistency import squared_gap
 from fedquilt.losses.prior import PositiveWeight, adjust_logits, clamp_prior
 from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
@@ -150,7 +151,7 @@ class FedMLP(FedAvg):
         if not (self.warmup_consistency if warming_up else self.consistency):
             return masked_mean(supervision, supervised)
         teacher = local.forward(local.received["weights"], images).logits
-        distance = (torch.sigmoid(logits) - torch.sigmoid(teacher)).square()
+        distance = squared_gap(logits, teacher)
         if warming_up:
             return masked_mean(supervision, supervised) + masked_mean(distance, ~supervised)
         return torch.where(supervised, supervision, distance).mean()

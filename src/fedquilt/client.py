@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch, ordered_batches, steps_per_epoch, train_batches
+from fedquilt.data.loading.batches import Batch, ordered_batches
 from fedquilt.errors import UserError
-from fedquilt.local_optimizer import LocalOptimizer, gradients_of
-from fedquilt.method import Local, Method, State
+from fedquilt.local_steps import (
+    names_of,
+    stage_optimizer,
+    step_batches,
+    step_count,
+    take_step,
+    trained_parameters,
+)
+from fedquilt.method import Local, Method, Stage, State
 from fedquilt.models.network import Network, Output, read_weights, write_weights
 from fedquilt.payload import Mean, Update, on_cpu
 from fedquilt.seeding import generator_for, seed_for
@@ -49,7 +56,17 @@ class Workspace:
         outputs = [
             self.forward(weights, batch.views[0]) for batch in batches(view, PREDICTION_BATCH)
         ]
-        return Output(*(torch.cat(column) for column in zip(*outputs)))
+        features, logits, _ = zip(*outputs)  # a feature per class would fill the memory
+        return Output(torch.cat(features), torch.cat(logits))
+
+
+@dataclass
+class Training:
+    """What a client's stages leave behind for its report."""
+
+    loss: Tensor  # the sum over all steps
+    steps: int = 0
+    memory: State = field(default_factory=dict)  # the optimisers', by stage, if it is to be kept
 
 
 def run_client(
@@ -66,11 +83,33 @@ def run_client(
     All randomness comes from the names (run, round, client), so neither the order of clients nor
     an interruption changes a bit.
     """
-    names = _names(task, data, round_index)
+    local = open_round(method, task, workspace, data, received, kept, round_index)
+    with torch.random.fork_rng(devices=[]):  # dropout and the like draw from torch's own generator
+        torch.manual_seed(seed_for(*names_of(task, local), "network"))
+        write_weights(workspace.training, method.start(local))
+        local.state = method.begin(local)
+        done = Training(torch.zeros((), device=workspace.device))
+        for stage in method.stages(round_index):
+            local.stage = stage.name
+            _train(method, task, workspace, local, stage, kept.get("optimizer", {}), done)
+    return close_round(method, local, read_weights(workspace.training), done)
+
+
+def open_round(
+    method: Method,
+    task: Task,
+    workspace: Workspace,
+    data: ClientData,
+    received: State,
+    kept: State,
+    round_index: int,
+) -> Local:
+    """What the client sees before its first hook of the round."""
     device = workspace.device
+    names = (task.seed, "client", data.name, round_index)
     draws = generator_for(*names, "predictions")
     batches = partial(ordered_batches, data, task.viewing, draws, device)
-    local = Local(
+    return Local(
         round_index=round_index,
         received=moved(received, device),
         state=moved(kept.get("method") or method.init_client(data), device),
@@ -82,76 +121,41 @@ def run_client(
         generator=generator_for(*names, "method"),
         batches=batches,
     )
-    with torch.random.fork_rng(devices=[]):  # dropout and the like draw from torch's own generator
-        torch.manual_seed(seed_for(*names, "network"))
-        write_weights(workspace.training, method.start(local))
-        local.state = method.begin(local)
-        optimizer, loss, steps = _train(method, task, workspace, local, kept.get("optimizer"))
-    weights = read_weights(workspace.training)
-    update, state = method.finish(local, weights, steps)
-    new = {"method": state} | ({"optimizer": optimizer.state()} if optimizer else {})
-    sent = on_cpu({**update, LOSS_PART: Mean(loss, float(steps))})
+
+
+def close_round(
+    method: Method, local: Local, weights: Weights, done: Training
+) -> tuple[Update, State]:
+    """What the client sends and keeps."""
+    _require_finite(done.loss, local)
+    update, state = method.finish(local, weights, done.steps)
+    new = {"method": state} | ({"optimizer": done.memory} if done.memory else {})
+    sent = on_cpu({**update, LOSS_PART: Mean(done.loss / done.steps, float(done.steps))})
     return sent, moved(new, torch.device("cpu"))
 
 
 def _train(
-    method: Method, task: Task, workspace: Workspace, local: Local, memory: State | None
-) -> tuple[LocalOptimizer | None, Tensor, int]:
-    """The step loop. The optimiser is returned only if its memory is to be kept."""
-    training = method.training
-    names = workspace.training.named_parameters()
-    parameters = {name: entry for name, entry in names if entry.requires_grad}
-    optimizer = LocalOptimizer(
-        parameters,
-        training,
-        training.lr_at(local.round_index, task.round_count),
-        local.layout.head,
-        local.data.known.any(0),
-    )
-    if training.keep_optimizer and memory:
-        optimizer.load_state(memory)
-    per_epoch = steps_per_epoch(len(local.data), training.batch_size)
-    steps = training.steps or training.epochs * per_epoch
-    live = {name: parameter.detach() for name, parameter in parameters.items()}
-    total = torch.zeros((), device=workspace.device)
-    for batch in train_batches(
-        local.data,
-        method.views(local.round_index),
-        task.viewing,
-        batch_size=training.batch_size,
-        step_count=steps,
-        order=generator_for(*_names(task, local.data, local.round_index), "order"),
-        augmentation=generator_for(*_names(task, local.data, local.round_index), "augmentation"),
-        device=workspace.device,
-    ):
-        total += _step(method, local, batch, parameters, live, optimizer)
-    _require_finite(total, local)
-    return optimizer if training.keep_optimizer else None, total / steps, steps
-
-
-def _step(
     method: Method,
+    task: Task,
+    workspace: Workspace,
     local: Local,
-    batch: Batch,
-    parameters: dict[str, nn.Parameter],
-    live: Weights,
-    optimizer: LocalOptimizer,
-) -> Tensor:
-    """One optimiser step; returns its loss."""
-    precise = method.training.precision == "float32"
-    with torch.autocast(batch.rows.device.type, torch.bfloat16, enabled=not precise):
-        loss = method.loss(local, batch)
-    optimizer.forget_gradients()  # only now: backward then reuses their memory while it is warm
-    loss.backward()
-    gradients, local.state = method.correct(local, gradients_of(parameters))
-    optimizer.step(gradients)
-    local.state = method.after_step(local, live)
-    return loss.detach()
-
-
-def _names(task: Task, data: ClientData, round_index: int) -> tuple[int | str, ...]:
-    """What a client's randomness in a round is named by."""
-    return (task.seed, "client", data.name, round_index)
+    stage: Stage,
+    memory: State,
+    done: Training,
+) -> None:
+    """One stage's step loop."""
+    parameters = trained_parameters(workspace.training, stage)
+    optimizer = stage_optimizer(method, task, local, parameters)
+    if method.training.keep_optimizer and stage.name in memory:
+        optimizer.load_state(memory[stage.name])
+    pools = method.pools(local)
+    steps = step_count(method, stage, pools[0], len(local.data))
+    live = {name: parameter.detach() for name, parameter in parameters.items()}
+    for batch in step_batches(method, task, local, pools, steps, workspace.device):
+        done.loss += take_step(method, local, batch, parameters, live, optimizer)
+    done.steps += steps
+    if method.training.keep_optimizer:
+        done.memory[stage.name] = optimizer.state()
 
 
 def _require_finite(loss: Tensor, local: Local) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch
+from fedquilt.data.loading.batches import Batch, Pool
 from fedquilt.local_training import LocalTraining
 from fedquilt.models.network import Layout, Network, Output
 from fedquilt.models.spec import ModelSpec
@@ -21,6 +21,15 @@ from fedquilt.totals import Totals
 from fedquilt.tree import Weights
 
 State: TypeAlias = dict[str, Any]  # a tree of tensors: it is sent, stored and checkpointed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A stretch of a client's round with an optimiser of its own; most rounds are one stage."""
+
+    name: str = "train"
+    steps: int | None = None  # as the training says, if left out
+    frozen: tuple[str, ...] = ()  # weights whose names begin so are not trained
 
 
 @dataclass
@@ -38,6 +47,7 @@ class Local:
     generator: torch.Generator
     # all local images once, in a named view, so many at a time; none where there is no engine
     batches: Callable[[str, int], Iterable[Batch]] = lambda view, batch_size: ()
+    stage: str = "train"  # the name of the stage that is running
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +55,9 @@ class Method(ABC):
     """Hyper-parameters are fields, behaviour is hooks, state goes in and comes out.
 
     The hooks inside a step (``loss``, ``correct``, ``after_step``) do not branch on data: masks
-    and ``torch.where``, never boolean indexing or ``.item()``.
+    and ``torch.where``, never boolean indexing or ``.item()``. What they need of the client or the
+    round beyond ``stage``, such as a ramp, ``begin`` puts into the state as a tensor: an engine
+    that records a step to play it again records Python's numbers with it.
     """
 
     training: LocalTraining = LocalTraining()  # how a client trains in a round
@@ -58,6 +70,18 @@ class Method(ABC):
         """The augmentations each batch of this round carries."""
         return ("weak",)
 
+    def stages(self, round_index: int) -> tuple[Stage, ...]:
+        """The stretches of this round, in order."""
+        return (Stage(),)
+
+    def pools(self, local: Local) -> tuple[Pool, ...]:
+        """What each step draws from: the first pool makes the batch and sets the epoch's length."""
+        return (Pool(self.training.batch_size, self.views(local.round_index)),)
+
+    def draw(self, batch_size: int, class_count: int, generator: torch.Generator) -> Tensor | None:
+        """Random numbers for one step's loss, which finds them in ``batch.drawn``."""
+        return None
+
     def network(self, wanted: ModelSpec) -> ModelSpec:
         """The network this method trains, given the one the recipe asks for."""
         return wanted
@@ -67,7 +91,7 @@ class Method(ABC):
         return {"annotators": Sum(data.known.any(0).to(torch.float32))}
 
     @abstractmethod
-    def init_server(self, weights: Weights, task: Task) -> State: ...
+    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State: ...
 
     def init_client(self, data: ClientData) -> State:
         return {}

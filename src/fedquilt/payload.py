@@ -1,9 +1,9 @@
-"""What leaves a client says how it is combined: Sum, Mean or Gather."""
+"""What leaves a client says how it is combined: Sum, Mean or Gather; PerClient goes down."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
@@ -36,6 +36,15 @@ class Gather:
     """The server sees each client's own value, so it cannot be summed securely."""
 
     value: Tree
+    any_length: bool = False  # the first axis of every leaf may differ from client to client
+
+
+@dataclass(frozen=True)
+class PerClient:
+    """A part of a broadcast of which every client gets its own value and no other's."""
+
+    values: Mapping[str, Tree]  # by client
+    newcomer: Tree  # for a client that the server has nothing for yet
 
 
 Part: TypeAlias = Sum | Mean | Gather
@@ -75,8 +84,16 @@ def on_cpu(update: Update) -> Update:
     return {
         name: Mean(moved(part.value, host), weight_of(part).to(host))
         if isinstance(part, Mean)
-        else type(part)(moved(part.value, host))
+        else replace(part, value=moved(part.value, host))
         for name, part in update.items()
+    }
+
+
+def addressed(payload: Mapping[str, Tree | PerClient], client: str) -> dict[str, Tree]:
+    """The broadcast as this client receives it."""
+    return {
+        name: part.values.get(client, part.newcomer) if isinstance(part, PerClient) else part
+        for name, part in payload.items()
     }
 
 

@@ -13,6 +13,7 @@ from fedquilt.engine import Engine
 from fedquilt.errors import UserError
 from fedquilt.method import Method, State
 from fedquilt.models.network import read_weights
+from fedquilt.payload import addressed
 from fedquilt.seeding import generator_for
 from fedquilt.task import Task
 from fedquilt.tree import byte_count
@@ -33,14 +34,15 @@ class Round:
 
 def start_server(method: Method, task: Task, engine: Engine) -> State:
     """The server's state before the first round."""
-    annotators = engine.survey(method).sum("annotators")
+    survey = engine.survey(method)
+    annotators = survey.sum("annotators")
     lonely = [name for name, count in zip(task.classes, annotators.tolist()) if count == 0]
     if lonely:
         raise UserError(
             f"no client annotates {', '.join(lonely)}: nothing can be learnt about "
             f"{'it' if len(lonely) == 1 else 'them'}; leave the class out or add an annotator"
         )
-    return method.init_server(read_weights(task.build_network()), task)
+    return method.init_server(read_weights(task.build_network()), task, survey)
 
 
 def run_rounds(
@@ -64,7 +66,7 @@ def run_rounds(
             server=server,
             cohort=totals.cohort,
             loss=float(totals.mean(LOSS_PART)),
-            bytes_down=byte_count(payload) * len(cohort),
+            bytes_down=sum(byte_count(addressed(payload, name)) for name in cohort),
             bytes_up=totals.byte_count,
             seconds=time.perf_counter() - began,
         )

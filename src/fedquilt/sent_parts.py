@@ -9,14 +9,16 @@ from typing import Any
 import torch
 
 from fedquilt.client import LOSS_PART
+from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.viewing import Viewing, Views
 from fedquilt.method import Method
 from fedquilt.methods import all_methods
 from fedquilt.models.network import read_weights
 from fedquilt.models.spec import ModelSpec
-from fedquilt.payload import Gather, Mean, Part, weight_of
+from fedquilt.payload import Gather, Mean, Part, addressed, weight_of
 from fedquilt.registry import find
 from fedquilt.task import Task
+from fedquilt.totals import Accumulator
 from fedquilt.tree import leaves
 
 EXAMPLE = "5 classes, small-cnn, images of 1 x 16 x 16"
@@ -49,9 +51,12 @@ def sent_parts(method_name: str) -> list[SentPart]:
     """Every part of a round's update, for the task that ``EXAMPLE`` names."""
     method: Method = find("method", all_methods(), method_name)()
     task = _example_task(method)
-    server = method.init_server(read_weights(task.build_network()), task)
+    survey = Accumulator(method.survey(_example_data(task)), len(task.clients))
+    for client in task.clients:
+        survey.add(client, method.survey(_example_data(task)))
+    server = method.init_server(read_weights(task.build_network()), task, survey.totals())
     update = {
-        **method.template(method.broadcast(server), task),
+        **method.template(addressed(method.broadcast(server), task.clients[0]), task),
         LOSS_PART: Mean(torch.zeros(()), 0.0),
     }
     return [_described(name, part) for name, part in update.items()]
@@ -64,6 +69,19 @@ def _described(name: str, part: Part) -> SentPart:
         tensors={path: tuple(leaf.shape) for path, leaf in leaves(part.value)},
         weight_shape=tuple(weight_of(part).shape) if isinstance(part, Mean) else None,
         can_be_summed_securely=not isinstance(part, Gather),
+    )
+
+
+def _example_data(task: Task) -> ClientData:
+    """Two black images with every label annotated: enough to ask a method what it would send."""
+    labels = torch.tensor([[0], [1]], dtype=torch.uint8).repeat(1, task.class_count)
+    return ClientData(
+        name=task.clients[0],
+        images=torch.zeros((2, *task.image_shape), dtype=torch.uint8),
+        indices=torch.arange(2),
+        labels=labels,
+        known=torch.ones_like(labels, dtype=torch.bool),
+        secret=b"example",
     )
 
 

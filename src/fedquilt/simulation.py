@@ -37,7 +37,9 @@ def simulate(recipe: Recipe, cache: Path, splits: Splits | None = None) -> Simul
     seed = recipe.seed if recipe.allocation_seed is None else recipe.allocation_seed
     allocation = allocate(splits.train, recipe.partition, recipe.annotation, seed)
     holdings = _as_the_method_sees(recipe, allocation, splits.train)
-    clients = {holding.name: ClientData.of(splits.train, holding) for holding in holdings}
+    # In a deployment the sites agree on it among themselves; here the server's code never reads it.
+    secret = f"fedquilt simulation {recipe.seed}".encode()
+    clients = {holding.name: ClientData.of(splits.train, holding, secret) for holding in holdings}
     task = Task(
         classes=splits.train.classes,
         clients=tuple(clients),

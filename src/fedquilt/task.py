@@ -28,7 +28,10 @@ class Task:
 
     def build_network(self) -> Network:
         return self.model.build(
-            channels=self.image_shape[0], class_count=self.class_count, seed=self.seed
+            channels=self.image_shape[0],
+            class_count=self.class_count,
+            seed=self.seed,
+            class_names=self.classes,
         )
 
     @cached_property

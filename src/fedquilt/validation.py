@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from fedquilt.payload import Mean, Update, weight_of
+from fedquilt.payload import Gather, Mean, Update, weight_of
 from fedquilt.tree import Tree, leaves
 
 
@@ -34,17 +34,22 @@ def check_update(update: Update, expected: Update, client: str) -> None:
         heaviest = 1.0
         if isinstance(part, Mean) and isinstance(like, Mean):
             heaviest = _check_weight(part, like, where)
-        _check_value(part.value, like.value, where, heaviest)
+        may_be_longer = isinstance(like, Gather) and like.any_length
+        _check_value(part.value, like.value, where, heaviest, first_axis=int(may_be_longer))
 
 
-def _check_value(value: Tree, like: Tree, where: str, heaviest: float) -> None:
+def _check_value(value: Tree, like: Tree, where: str, heaviest: float, *, first_axis: int) -> None:
+    """Axes before ``first_axis`` may have any length."""
     odd = sorted(_branches(value, where) ^ _branches(like, where))
     if odd:
         raise RefusedUpdate(f"{where}: the names differ from what was expected: {odd[:5]}")
     found, wanted = dict(leaves(value)), dict(leaves(like))
     for path, leaf in found.items():
         place = f"{where}, {path!r}" if path else where
-        if leaf.shape != wanted[path].shape or leaf.dtype != wanted[path].dtype:
+        shapes_agree = leaf.ndim == wanted[path].ndim and (
+            leaf.shape[first_axis:] == wanted[path].shape[first_axis:]
+        )
+        if not shapes_agree or leaf.dtype != wanted[path].dtype:
             raise RefusedUpdate(
                 f"{place}: expected {wanted[path].dtype} of shape {tuple(wanted[path].shape)}, "
                 f"found {leaf.dtype} of shape {tuple(leaf.shape)}"

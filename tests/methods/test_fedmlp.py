@@ -308,7 +308,9 @@ def test_before_any_report_nothing_is_usable_and_every_degree_is_one() -> None:
     federation = make_federation()
     method = make_method("fedmlp", warmup_rounds=3)
     server = method.init_server(
-        {name: torch.zeros(1) for name in federation.task.layout.names}, federation.task
+        {name: torch.zeros(1) for name in federation.task.layout.names},
+        federation.task,
+        federation.engine().survey(method),
     )
     payload = method.broadcast(server)
     assert not bool(payload["usable"].any())

@@ -7,7 +7,13 @@ import torch
 from torch import Tensor
 
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch, ordered_batches, steps_per_epoch, train_batches
+from fedquilt.data.loading.batches import (
+    Batch,
+    Pool,
+    ordered_batches,
+    steps_per_epoch,
+    train_batches,
+)
 from fedquilt.data.loading.viewing import Viewing, Views
 
 CPU = torch.device("cpu")
@@ -32,13 +38,14 @@ def batches_of(
     step_count: int,
     seed: int = 0,
     views: tuple[str, ...] = ("plain",),
+    rows: Tensor | None = None,
+    whole: bool = False,
 ) -> list[Batch]:
     return list(
         train_batches(
             data,
-            views,
+            Pool(batch_size, views, rows, whole),
             Viewing(views=Views(weak="flip"), mean=(0.0,), std=(1.0,)),
-            batch_size=batch_size,
             step_count=step_count,
             order=torch.Generator().manual_seed(seed),
             augmentation=torch.Generator().manual_seed(seed + 1),
@@ -70,6 +77,23 @@ def test_steps_in_an_epoch(size, batch_size, steps):
     left_over = 1 if size % batch_size == 1 and size > 1 and batch_size > 1 else 0
     assert len(set(rows)) == len(rows) == size - left_over
     assert set(rows) <= set(range(size))
+
+
+def test_a_pool_gives_its_own_rows_and_no_others():
+    pool = torch.tensor([3, 7, 11, 12, 19])
+    rows = rows_of(batches_of(client(20), batch_size=2, step_count=6, rows=pool))
+    assert [len(each) for each in rows] == [2, 2, 2, 2, 2, 2]  # a rest of 1 is no batch
+    assert {row for each in rows for row in each} <= set(pool.tolist())
+
+
+def test_whole_batches_are_all_equally_long():
+    sizes = [len(rows) for rows in rows_of(batches_of(client(7), batch_size=4, step_count=4))]
+    assert sizes == [4, 3, 4, 3]
+    whole = batches_of(client(7), batch_size=4, step_count=4, whole=True)
+    assert [len(rows) for rows in rows_of(whole)] == [4, 4, 4, 4]
+    assert [
+        len(rows) for rows in rows_of(batches_of(client(3), batch_size=4, step_count=2, whole=True))
+    ] == [3, 3]
 
 
 def test_another_shuffle_leaves_over_another_image():

@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("models.*", "task", "local_training", "local_optimizer", "server_step", "aggregation"),
     ("method",),
     # the loops of a client and of the server, and what lies on disk between rounds
-    ("client", "engine", "rounds", "client_states", "audit", "evaluation"),
+    ("local_steps", "client", "engine", "rounds", "client_states", "audit", "evaluation"),
     ("object_store", "checkpoint", "history"),
     # what a recipe can name
     ("methods.*", "data.sources.*", "data.folder_warnings", "data.checking"),

@@ -20,9 +20,10 @@ class ClientData:
     indices: Tensor  # (n,) which of them this client holds
     labels: Tensor  # (n, C) uint8
     known: Tensor  # (n, C) bool
+    secret: bytes = b""  # shared by the clients and unknown to the server, for keyed hashes
 
     @classmethod
-    def of(cls, dataset: MultiLabelDataset, holding: Holding) -> ClientData:
+    def of(cls, dataset: MultiLabelDataset, holding: Holding, secret: bytes = b"") -> ClientData:
         """The client's own view: a label it has not annotated cannot be read from it."""
         labels = dataset.labels[holding.indices]
         return cls(
@@ -31,6 +32,7 @@ class ClientData:
             indices=holding.indices,
             labels=torch.where(holding.known, labels, torch.zeros_like(labels)),
             known=holding.known,
+            secret=secret,
         )
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ from fedquilt.client import LOSS_PART, Workspace, run_client
 from fedquilt.client_states import ClientStates, StatesInMemory
 from fedquilt.data.client_data import ClientData
 from fedquilt.method import Method, State
-from fedquilt.payload import Mean
+from fedquilt.payload import Mean, addressed
 from fedquilt.task import Task
 from fedquilt.totals import Accumulator, Totals
 from fedquilt.tree import Weights
@@ -46,7 +46,7 @@ class LocalEngine:
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
     ) -> Totals:
         expected = {
-            **method.template(payload, self._task),
+            **method.template(addressed(payload, cohort[0]), self._task),
             LOSS_PART: Mean(torch.zeros(()), 0.0),
         }
         accumulator = Accumulator(expected, len(self._clients))
@@ -57,7 +57,7 @@ class LocalEngine:
                     self._task,
                     self.workspace,
                     self._clients[name],
-                    payload,
+                    addressed(payload, name),
                     self._states.get(name),
                     round_index,
                 )
@@ -84,4 +84,4 @@ class LocalEngine:
         for name in sorted(self._clients):
             state = self._states.get(name).get("method", {})
             if state:
-                yield name, method.client_weights(payload, state)
+                yield name, method.client_weights(addressed(payload, name), state)

@@ -50,10 +50,10 @@ class CBAFed(FedAvg):
         "supplement": {"threshold_base": 0.6, "residual_every": 1},
     }
 
-    def init_server(self, weights: Weights, task: Task) -> State:
+    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         thresholds = torch.full((task.class_count,), self.threshold_range[1])
         own = {"saved": weights, "thresholds": thresholds, "rounds_done": torch.tensor(0)}
-        return super().init_server(weights, task) | own
+        return super().init_server(weights, task, survey) | own
 
     def init_client(self, data: ClientData) -> State:
         tags = torch.full(data.known.shape, NO_TAG, dtype=torch.int8)

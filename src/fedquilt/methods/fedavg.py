@@ -40,7 +40,7 @@ class FedAvg(Method):
     head_rows: HeadRows = "all"  # whose head rows count: everybody's, or annotators', and by what
     server_step: ServerStep = ServerStep()  # what the server does with the mean change
 
-    def init_server(self, weights: Weights, task: Task) -> State:
+    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         trainable = {name: weights[name] for name in task.layout.body + task.layout.head}
         velocity = self.server_step.init(trainable)
         return {"weights": weights} | ({"velocity": velocity} if velocity else {})

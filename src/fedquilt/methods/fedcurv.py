@@ -50,10 +50,10 @@ class FedCurv(FedAvg):
                 f"found {self.strength} and {self.fisher_batch}"
             )
 
-    def init_server(self, weights: Weights, task: Task) -> State:
+    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         names = task.layout.body + task.layout.head
         zeros = {name: torch.zeros_like(weights[name], dtype=torch.float64) for name in names}
-        return super().init_server(weights, task) | dict.fromkeys(SUMS, zeros)
+        return super().init_server(weights, task, survey) | dict.fromkeys(SUMS, zeros)
 
     def broadcast(self, server: State) -> State:
         return {key: server[key] for key in ("weights", *SUMS)}

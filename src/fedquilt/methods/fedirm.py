@@ -50,9 +50,9 @@ class FedIRM(FedAvg):
     def views(self, round_index: int) -> tuple[str, ...]:
         return ("weak", "weak")
 
-    def init_server(self, weights: Weights, task: Task) -> State:
+    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         classes = task.class_count
-        return super().init_server(weights, task) | {
+        return super().init_server(weights, task, survey) | {
             "relation": torch.full((classes, classes), 0.5),
             "reported": torch.zeros(classes, dtype=torch.bool),
         }

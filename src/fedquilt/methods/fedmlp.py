@@ -82,9 +82,9 @@ class FedMLP(FedAvg):
     def views(self, round_index: int) -> tuple[str, ...]:
         return ("weak",) * (self.warmup_views if round_index < self.warmup_rounds else 1)
 
-    def init_server(self, weights: Weights, task: Task) -> State:
+    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         classes = task.class_count
-        return super().init_server(weights, task) | {
+        return super().init_server(weights, task, survey) | {
             "prototypes": torch.zeros(classes, 2, task.feature_count),
             "prototype_age": torch.full((classes, 2), NEVER),
             "difficulty": torch.ones(classes),  # 1 until somebody reports, as in the public code

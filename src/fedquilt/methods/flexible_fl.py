@@ -27,11 +27,11 @@ class FlexibleFL(FedAvg):
     unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     weighting: Weighting = "uniform"  # of clients, for everything that is shared
 
-    def init_server(self, weights: Weights, task: Task) -> State:
+    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         head = task.layout.head
         shared = {
             key: {name: value for name, value in tree.items() if name not in head}
-            for key, tree in super().init_server(weights, task).items()
+            for key, tree in super().init_server(weights, task, survey).items()
         }
         return shared | {"first_head": {name: weights[name] for name in head}}
 

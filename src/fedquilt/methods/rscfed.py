@@ -56,14 +56,14 @@ class RSCFed(FedAvg):
     def views(self, round_index: int) -> tuple[str, ...]:
         return ("weak", "weak")
 
-    def init_server(self, weights: Weights, task: Task) -> State:
+    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         if self.head_rows != "all" or self.weighting != "samples":
             raise UserError(
                 "rscfed weighs whole models by images and distance; leave head_rows and weighting "
                 f"as they are, found {self.head_rows!r} and {self.weighting!r}"
             )
         draws = torch.Generator().manual_seed(task.seed).get_state()
-        return super().init_server(weights, task) | {"group_draws": draws}
+        return super().init_server(weights, task, survey) | {"group_draws": draws}
 
     def template(self, received: State, task: Task) -> Update:
         return _whole_model(split(received["weights"], task.layout), 0)

@@ -25,9 +25,9 @@ class Scaffold(FedAvg):
     unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     weighting: Weighting = "uniform"  # of clients, for everything but head rows
 
-    def init_server(self, weights: Weights, task: Task) -> State:
+    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         trainable = {name: weights[name] for name in task.layout.body + task.layout.head}
-        return super().init_server(weights, task) | {"control": zeros_like(trainable)}
+        return super().init_server(weights, task, survey) | {"control": zeros_like(trainable)}
 
     def broadcast(self, server: State) -> State:
         return {"weights": server["weights"], "control": server["control"]}

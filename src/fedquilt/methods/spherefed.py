@@ -51,10 +51,10 @@ class SphereFed(FedAvg):
     def network(self, wanted: ModelSpec) -> ModelSpec:
         return replace(wanted, head="sphere")
 
-    def init_server(self, weights: Weights, task: Task) -> State:
+    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         # A run of one round trains in it: there would be nothing to calibrate.
         rounds_left = torch.tensor(max(task.round_count, 2))
-        return super().init_server(weights, task) | {"rounds_left": rounds_left}
+        return super().init_server(weights, task, survey) | {"rounds_left": rounds_left}
 
     def broadcast(self, server: State) -> State:
         is_last = self.calibrate and int(server["rounds_left"]) <= 1

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedquilt.errors import UserError
+from fedquilt.models.feature_map import MapHead, feature_map
 from fedquilt.tree import Weights
 
 SHOWN = 5  # how many names an error message lists
@@ -18,17 +19,24 @@ SHOWN = 5  # how many names an error message lists
 class Output(NamedTuple):
     features: Tensor  # (B, d), after pooling
     logits: Tensor  # (B, C), before the sigmoid
+    per_class: Tensor | None = None  # (B, C, e), from heads that make a feature for each class
 
 
 class Network(nn.Module):
-    """A backbone that turns images into features and a head that turns features into logits."""
+    """A backbone that turns images into features and a head that turns features into logits.
+
+    A ``MapHead`` gets the features of all places instead, and whatever else the caller gives.
+    """
 
     def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
         super().__init__()
         self.backbone = backbone
         self.head = head
 
-    def forward(self, images: Tensor) -> Output:
+    def forward(self, images: Tensor, *given: Tensor) -> Output:
+        if isinstance(self.head, MapHead):
+            output: Output = self.head(feature_map(self.backbone, images), *given)
+            return output
         features = self.backbone(images)
         return Output(features, self.head(features))
 

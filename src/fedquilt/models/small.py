@@ -23,11 +23,18 @@ class SmallCNN(nn.Module):
         self.num_features = 64
 
     def forward(self, images: Tensor) -> Tensor:
+        return F.relu(self._last_convolution(images).amax((2, 3)))
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        return F.relu(self._last_convolution(images))
+
+    def _last_convolution(self, images: Tensor) -> Tensor:
         hidden = F.relu(self.conv1(images))
         # A CPU pools six times faster with the channels of a pixel side by side.
         hidden = hidden.contiguous(memory_format=torch.channels_last)
         hidden = F.relu(F.max_pool2d(self.conv2(hidden), 2))
-        return F.relu(self.conv3(hidden).amax((2, 3)))
+        last: Tensor = self.conv3(hidden)
+        return last
 
 
 class ResidualBlock(nn.Module):
@@ -59,8 +66,11 @@ class SmallResNet(nn.Module):
         self.num_features = 128
 
     def forward(self, images: Tensor) -> Tensor:
+        return self.forward_features(images).mean((2, 3))
+
+    def forward_features(self, images: Tensor) -> Tensor:
         hidden: Tensor = self.blocks(F.relu(self.bn1(self.conv1(images))))
-        return hidden.mean((2, 3))
+        return hidden
 
 
 class MLP(nn.Module):

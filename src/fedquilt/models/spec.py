@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import torch
-from torch import nn
 
 from fedquilt.errors import UserError
 from fedquilt.models.backbones import build_backbone, feature_count
-from fedquilt.models.head import build_head
+from fedquilt.models.heads import Setting, build_named_head
 from fedquilt.models.network import Network
 from fedquilt.models.projection import project
-from fedquilt.models.sphere import build_sphere_head
 from fedquilt.models.weights import load_backbone
 from fedquilt.seeding import seed_for
 
 log = logging.getLogger(__name__)
-
-HEADS: dict[str, Callable[[int, int, int], nn.Module]] = {
-    "linear": build_head,
-    "sphere": build_sphere_head,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +29,13 @@ class ModelSpec:
     small_stem: bool = False  # stride 1 in a ResNet's first convolution, for 64 px and below
     mean: tuple[float, ...] = (0.5,)  # one for all channels, or one per channel; pixels in 0..1
     std: tuple[float, ...] = (0.5,)
-    head: Literal["linear", "sphere"] = "linear"  # sphere: fixed orthonormal rows, for SphereFed
+    head: str = "linear"  # a name of models/heads.py; methods that need another set it themselves
+    head_settings: Mapping[str, Setting] = field(default_factory=dict)  # that head's own options
     projection: int | None = None  # width of a projection between backbone and head, if any
 
-    def build(self, *, channels: int, class_count: int, seed: int) -> Network:
+    def build(
+        self, *, channels: int, class_count: int, seed: int, class_names: Sequence[str] = ()
+    ) -> Network:
         """The same seed gives the same bits; the global generators are left as they were."""
         self._check(channels)
         with torch.random.fork_rng(devices=()), torch.device("cpu"):
@@ -57,7 +52,10 @@ class ModelSpec:
                 log.log(logging.WARNING if report.unmatched else logging.INFO, "%s", report)
             if self.projection is not None:
                 backbone = project(backbone, self.projection, seed)
-            head = HEADS[self.head](feature_count(backbone), class_count, seed)
+            names = class_names or [f"class {number}" for number in range(class_count)]
+            torch.default_generator.manual_seed(seed_for(seed, "head layers"))
+            width = feature_count(backbone)
+            head = build_named_head(self.head, self.head_settings, width, names, seed)
         return Network(backbone, head)
 
     def _check(self, channels: int) -> None:

@@ -14,6 +14,16 @@ from fedquilt.data.loading.views import make_view
 
 
 @dataclass(frozen=True)
+class Pool:
+    """Images that a step draws from, so many at a time."""
+
+    batch_size: int
+    views: tuple[str, ...]  # the augmentations each batch carries
+    rows: Tensor | None = None  # row numbers in the client's data; all of them if left out
+    whole: bool = False  # full batches only: batches that are paired must be equally long
+
+
+@dataclass(frozen=True)
 class Batch:
     """What a loss sees; ``labels`` mean something only where ``known``."""
 
@@ -21,29 +31,39 @@ class Batch:
     labels: Tensor  # (B, C) float32
     known: Tensor  # (B, C) bool
     rows: Tensor  # (B,) row numbers in the client's data
+    drawn: Tensor | None = None  # the step's random numbers, if the method draws any
+    beside: tuple[Batch, ...] = ()  # one from every further pool
 
 
 def train_batches(
     data: ClientData,
-    views: tuple[str, ...],
+    pool: Pool,
     viewing: Viewing,
     *,
-    batch_size: int,
     step_count: int,
     order: torch.Generator,
     augmentation: torch.Generator,
     device: torch.device,
 ) -> Iterator[Batch]:
-    """Yield ``step_count`` batches, reshuffling whenever the data has been seen.
+    """Yield ``step_count`` batches.
 
     Order and augmentation have generators of their own, so that methods which ask for different
     views still see the same images in the same order.
     """
-    remaining = step_count
-    while remaining > 0:
-        for rows in _epoch_rows(len(data), batch_size, order)[:remaining]:
-            yield _make_batch(data, rows, views, viewing, augmentation, device)
-            remaining -= 1
+    for rows in row_batches(pool, len(data), step_count, order):
+        yield make_batch(data, rows, pool.views, viewing, augmentation, device)
+
+
+def row_batches(pool: Pool, size: int, step_count: int, order: torch.Generator) -> Iterator[Tensor]:
+    """The rows of ``step_count`` batches, reshuffled whenever the pool has been seen."""
+    count = size if pool.rows is None else len(pool.rows)
+    per_epoch = steps_per_epoch(count, pool.batch_size, whole=pool.whole)
+    for step in range(step_count):
+        if step % per_epoch == 0:
+            shuffled = torch.randperm(count, generator=order)
+            rows = shuffled if pool.rows is None else pool.rows.cpu()[shuffled]
+            batches = rows.split(pool.batch_size)
+        yield batches[step % per_epoch]
 
 
 def ordered_batches(
@@ -56,10 +76,10 @@ def ordered_batches(
 ) -> Iterator[Batch]:
     """Every image once, in the order the client holds them."""
     for rows in torch.arange(len(data)).split(batch_size):
-        yield _make_batch(data, rows, (view,), viewing, augmentation, device)
+        yield make_batch(data, rows, (view,), viewing, augmentation, device)
 
 
-def _make_batch(
+def make_batch(
     data: ClientData,
     rows: Tensor,
     views: tuple[str, ...],
@@ -79,16 +99,11 @@ def _make_batch(
     )
 
 
-def steps_per_epoch(size: int, batch_size: int) -> int:
-    full, rest = divmod(size, batch_size)
-    return max(1, full + (rest > 1))
-
-
-def _epoch_rows(size: int, batch_size: int, generator: torch.Generator) -> list[Tensor]:
-    """Shuffled row numbers in batches.
+def steps_per_epoch(size: int, batch_size: int, *, whole: bool = False) -> int:
+    """How many batches a pool gives before it is shuffled again.
 
     A single image left over at the end is not made a batch of its own: batch norm cannot train on
     it. The next shuffle leaves over another one.
     """
-    order = torch.randperm(size, generator=generator)
-    return list(order.split(batch_size))[: steps_per_epoch(size, batch_size)]
+    full, rest = divmod(size, batch_size)
+    return max(1, full + (rest > 1 and not whole))

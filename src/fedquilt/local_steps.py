@@ -1,0 +1,100 @@
+"""The steps of a stage: what each draws, and what it does; the same on every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from fedquilt.data.loading.batches import Batch, Pool, steps_per_epoch, train_batches
+from fedquilt.local_optimizer import LocalOptimizer, gradients_of
+from fedquilt.method import Local, Method, Stage
+from fedquilt.seeding import generator_for
+from fedquilt.task import Task
+from fedquilt.tree import Weights
+
+
+def step_batches(
+    method: Method,
+    task: Task,
+    local: Local,
+    pools: Sequence[Pool],
+    steps: int,
+    device: torch.device,
+) -> Iterator[Batch]:
+    """Every step's batch, with one from each further pool and the step's random numbers."""
+    streams = [
+        train_batches(
+            local.data,
+            pool,
+            task.viewing,
+            step_count=steps,
+            order=pool_generator(task, local, "order", place),
+            augmentation=pool_generator(task, local, "augmentation", place),
+            device=device,
+        )
+        for place, pool in enumerate(pools)
+    ]
+    for batch, *beside in zip(*streams):
+        drawn = method.draw(len(batch.rows), task.class_count, local.generator)
+        yield replace(
+            batch,
+            drawn=None if drawn is None else drawn.to(device),
+            beside=tuple(beside),
+        )
+
+
+def step_count(method: Method, stage: Stage, pool: Pool, size: int) -> int:
+    training = method.training
+    count = size if pool.rows is None else len(pool.rows)
+    per_epoch = steps_per_epoch(count, pool.batch_size, whole=pool.whole)
+    return stage.steps or training.steps or training.epochs * per_epoch
+
+
+def trained_parameters(network: nn.Module, stage: Stage) -> dict[str, nn.Parameter]:
+    return {
+        name: entry
+        for name, entry in network.named_parameters()
+        if entry.requires_grad and not name.startswith(stage.frozen)
+    }
+
+
+def stage_optimizer(
+    method: Method, task: Task, local: Local, parameters: dict[str, nn.Parameter]
+) -> LocalOptimizer:
+    lr = method.training.lr_at(local.round_index, task.round_count)
+    annotated = local.data.known.any(0)
+    return LocalOptimizer(parameters, method.training, lr, local.layout.head, annotated)
+
+
+def take_step(
+    method: Method,
+    local: Local,
+    batch: Batch,
+    parameters: dict[str, nn.Parameter],
+    live: Weights,
+    optimizer: LocalOptimizer,
+) -> Tensor:
+    """One optimiser step; returns its loss."""
+    precise = method.training.precision == "float32"
+    with torch.autocast(batch.rows.device.type, torch.bfloat16, enabled=not precise):
+        loss = method.loss(local, batch)
+    optimizer.forget_gradients()  # only now: backward then reuses their memory while it is warm
+    loss.backward(inputs=list(parameters.values()))
+    gradients, local.state = method.correct(local, gradients_of(parameters))
+    optimizer.step(gradients)
+    local.state = method.after_step(local, live)
+    return loss.detach()
+
+
+def names_of(task: Task, local: Local) -> tuple[int | str, ...]:
+    """What a client's randomness in a round is named by."""
+    return (task.seed, "client", local.data.name, local.round_index)
+
+
+def pool_generator(task: Task, local: Local, purpose: str, place: int) -> torch.Generator:
+    """Of a pool's order or augmentation in the stage that is running."""
+    further = () if place == 0 and local.stage == Stage.name else (local.stage, place)
+    return generator_for(*names_of(task, local), purpose, *further)

@@ -1,0 +1,31 @@
+"""The grid of features a backbone has before pooling, for heads that look at places."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor, nn
+
+from fedquilt.errors import UserError
+from fedquilt.models.backbones import feature_count
+
+
+class MapHead(nn.Module):
+    """A head on the feature map, (B, d, height, width); its ``forward`` returns an Output."""
+
+
+def feature_map(backbone: nn.Module, images: Tensor) -> Tensor:
+    """(B, d, height, width), from any backbone that can give one."""
+    forward = getattr(backbone, "forward_features", None)
+    if forward is None:
+        raise UserError(
+            f"backbone {type(backbone).__name__} has no feature map, which this head looks at; "
+            "use 'small-cnn', 'small-resnet' or a timm model such as 'resnet18', and no projection"
+        )
+    features: Tensor = forward(images)
+    width = feature_count(backbone)
+    if features.ndim == 3:  # a transformer's tokens, perhaps behind a class token
+        patches = features[:, int(getattr(backbone, "num_prefix_tokens", 0)) :]
+        side = math.isqrt(patches.shape[1])
+        return patches.transpose(1, 2).reshape(len(patches), width, side, -1)
+    return features if features.shape[1] == width else features.permute(0, 3, 1, 2)

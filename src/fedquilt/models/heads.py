@@ -1,0 +1,41 @@
+"""Heads by name: ``HEADS`` is the one table; ``head_settings`` are a builder's own options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from torch import nn
+
+from fedquilt.errors import UserError, nearest
+from fedquilt.registry import find
+
+Setting: TypeAlias = bool | int | float | str
+
+# Builders take (feature_count, class_count, seed), then options by name. One that has an argument
+# ``class_names`` is given the names.
+HEADS = {
+    "linear": "fedquilt.models.head:build_head",
+    "sphere": "fedquilt.models.sphere:build_sphere_head",
+}
+NAMES = "class_names"
+
+
+def build_named_head(
+    name: str,
+    settings: Mapping[str, Setting],
+    feature_count: int,
+    class_names: Sequence[str],
+    seed: int,
+) -> nn.Module:
+    builder = find("head", HEADS, name)
+    options = list(inspect.signature(builder).parameters)[3:]
+    for setting in settings:
+        if setting not in options or setting == NAMES:
+            known = [option for option in options if option != NAMES]
+            hint = nearest(setting, known) if known else "; it has none"
+            raise UserError(f"model.head_settings: head {name!r} has no setting {setting!r}{hint}")
+    given = {NAMES: tuple(class_names)} if NAMES in options else {}
+    head: nn.Module = builder(feature_count, len(class_names), seed, **settings, **given)
+    return head

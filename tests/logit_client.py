@@ -53,5 +53,6 @@ def client_of(
         model=GivenLogits(*logits),  # type: ignore[arg-type]
         forward=lambda weights, images: Output(images, logits[0] if teacher is None else teacher),
         predict=None,  # type: ignore[arg-type]
+        stage=method.stages(round_index)[0].name,
         generator=torch.Generator().manual_seed(0),
     )

@@ -54,6 +54,7 @@ def make_local(
         model=PixelLogits(),  # type: ignore[arg-type]
         forward=shifted,
         predict=lambda weights, view: shifted(weights, torch.zeros(count, classes)),
+        stage=method.stages(round_index)[0].name,
         generator=torch.Generator(),
     )
 

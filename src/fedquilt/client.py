@@ -89,8 +89,8 @@ def run_client(
         write_weights(workspace.training, method.start(local))
         local.state = method.begin(local)
         done = Training(torch.zeros((), device=workspace.device))
-        for stage in method.stages(round_index):
-            local.stage = stage.name
+        for number, stage in enumerate(method.stages(round_index)):
+            local.stage, local.stage_number = stage.name, number
             _train(method, task, workspace, local, stage, kept.get("optimizer", {}), done)
     return close_round(method, local, read_weights(workspace.training), done)
 

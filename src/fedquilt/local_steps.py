@@ -96,5 +96,5 @@ def names_of(task: Task, local: Local) -> tuple[int | str, ...]:
 
 def pool_generator(task: Task, local: Local, purpose: str, place: int) -> torch.Generator:
     """Of a pool's order or augmentation in the stage that is running."""
-    further = () if place == 0 and local.stage == Stage.name else (local.stage, place)
+    further = (local.stage_number, place) if local.stage_number or place else ()
     return generator_for(*names_of(task, local), purpose, *further)

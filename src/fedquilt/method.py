@@ -48,6 +48,11 @@ class Local:
     # all local images once, in a named view, so many at a time; none where there is no engine
     batches: Callable[[str, int], Iterable[Batch]] = lambda view, batch_size: ()
     stage: str = "train"  # the name of the stage that is running
+    stage_number: int = 0  # and its place in the round
+
+    def scalar(self, value: float) -> Tensor:
+        """A number as the state can hold it, where the client computes."""
+        return torch.tensor(value, device=self.data.known.device)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,6 +85,11 @@ def sub(first: Tree, second: Tree) -> Any:
     return tree_map(torch.sub, first, second)
 
 
+def without(tree: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The branches but for these; for dropping what was needed during a round only."""
+    return {name: branch for name, branch in tree.items() if name not in names}
+
+
 def byte_count(tree: Tree) -> int:
     return sum(leaf.numel() * leaf.element_size() for _, leaf in leaves(tree))
 

@@ -107,6 +107,7 @@ def _loss(round_index: int, first: Tensor) -> float:
         reported=BOTH,
     )
     local.state = with_teacher(local, shift=0.0)
+    local.state = method.begin(local)
     return method.loss(local, make_batch(local, first, torch.zeros(1, 2))).item()
 
 

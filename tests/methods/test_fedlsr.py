@@ -22,7 +22,9 @@ PLAIN = FedLSR(positive_weight="none")
 
 def _loss(method: FedLSR, *logits: torch.Tensor, round_index: int = 0) -> torch.Tensor:
     local = client_of(method, holding(LABELS, KNOWN), *logits, round_index=round_index)
-    return method.loss(local, batch_of(LABELS, KNOWN, views=2))
+    local.state = method.begin(local)
+    share = method.draw(1, 2, local.generator)
+    return method.loss(local, replace(batch_of(LABELS, KNOWN, views=2), drawn=share))
 
 
 def test_equal_views_are_sharpened_and_not_apart() -> None:

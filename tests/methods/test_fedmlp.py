@@ -213,6 +213,7 @@ def _local(method: FedMLP, *, round_index: int, known: Tensor, labels: Tensor) -
     teacher = torch.zeros(classes)
     return Local(
         round_index=round_index,
+        stage=method.stages(round_index)[0].name,
         received=received,
         state=method.init_client(data),
         data=data,

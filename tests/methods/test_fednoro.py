@@ -24,6 +24,7 @@ PORTED = FedNoRo(**FedNoRo.variants["ported"])
 
 def _loss(method: FedNoRo, teacher: torch.Tensor, known: torch.Tensor = KNOWN, t: int = 499):
     local = client_of(method, holding(LABELS, known), LOGITS, teacher=teacher, round_index=t)
+    local.state = method.begin(local)
     return method.loss(local, batch_of(LABELS, known))
 
 
@@ -52,6 +53,7 @@ def test_the_temperature_sharpens_the_teacher_only() -> None:
     local = client_of(
         method, holding(labels, known), tensor([[0.5]]), teacher=tensor([[1.0]]), round_index=499
     )
+    local.state = method.begin(local)
     loss = method.loss(local, batch_of(labels, known))
     assert loss.item() == pytest.approx(0.0239756, abs=6e-8)
 
@@ -85,6 +87,7 @@ def test_the_prior_of_annotated_labels_shifts_annotated_logits_only() -> None:
     shifted = LOGITS + tensor([torch.logit(tensor(0.2)).item(), 0.0, 0.0])
     by_hand = client_of(PORTED, holding(LABELS, KNOWN), shifted, teacher=teacher, round_index=499)
     batch = batch_of(LABELS, KNOWN)
+    local.state, by_hand.state = method.begin(local), PORTED.begin(by_hand)
     assert method.loss(local, batch).item() == pytest.approx(PORTED.loss(by_hand, batch).item())
 
 

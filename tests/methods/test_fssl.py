@@ -30,6 +30,7 @@ def test_loss_by_hand(round_index: int, ramp: float) -> None:
     # Annotated: logit 0, label 1, weight 2 / 2: ln 2. Missing: probabilities 1/2 against 3/4 and
     # against 1/2: ((1/4)^2 + 0) / 2 = 1/32; the teacher's 9 is at an annotated label.
     expected = math.log(2) + 2 * ramp / 32
+    local.state = method.begin(local)
     found = method.loss(local, make_batch(local, student, other_view)).item()
     assert found == pytest.approx(expected, rel=1e-6)
 

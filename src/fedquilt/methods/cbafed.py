@@ -15,13 +15,15 @@ from fedquilt.data.loading.batches import Batch
 from fedquilt.losses.binary import masked_bce
 from fedquilt.losses.confidence import class_thresholds, confident_tags
 from fedquilt.losses.tagged import tagged_bce
-from fedquilt.method import Local, State
+from fedquilt.method import Local, Stage, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.payload import Mean, Update
 from fedquilt.prototypes import NO_TAG
 from fedquilt.task import Task
 from fedquilt.totals import Totals
 from fedquilt.tree import Weights, tree_map
+
+WARM_UP = "warm-up"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +68,9 @@ class CBAFed(FedAvg):
         parts = super().template(received, task)
         return {**parts, "class_share": Mean(received["thresholds"], 0.0)}
 
+    def stages(self, round_index: int) -> tuple[Stage, ...]:
+        return (Stage(name=WARM_UP if round_index < self.warmup_rounds else "pseudo labels"),)
+
     def begin(self, local: Local) -> State:
         if local.round_index < self.warmup_rounds:
             return local.state
@@ -77,7 +82,7 @@ class CBAFed(FedAvg):
         logits = local.model(batch.views[0]).logits
         labels, known = self.supervision(batch)
         supervised = masked_bce(logits, labels, known, local.state["positive_weight"])
-        if local.round_index < self.warmup_rounds:
+        if local.stage == WARM_UP:
             return supervised
         tags = local.state["tags"][batch.rows]
         if self.labelling == "batch":

@@ -14,13 +14,15 @@ from fedquilt.losses.confidence import binary_entropy, is_confident
 from fedquilt.losses.consistency import squared_gap
 from fedquilt.losses.ramp import gaussian_ramp
 from fedquilt.losses.relation import relation_gap, relation_logits
-from fedquilt.method import Local, State
+from fedquilt.method import Local, Stage, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.teacher import follow
 from fedquilt.payload import Mean, Update
 from fedquilt.task import Task
 from fedquilt.totals import Totals
-from fedquilt.tree import Weights
+from fedquilt.tree import Weights, without
+
+WARM_UP = "warm-up"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +66,15 @@ class FedIRM(FedAvg):
         relation = Mean(received["relation"], torch.zeros(task.class_count))
         return {**super().template(received, task), "relation": relation}
 
+    def stages(self, round_index: int) -> tuple[Stage, ...]:
+        return (Stage(name=WARM_UP if round_index < self.warmup_rounds else "matching"),)
+
     def begin(self, local: Local) -> State:
         if local.round_index < self.warmup_rounds:
             return local.state
-        first = torch.zeros((), device=local.data.known.device)
-        return {"teacher": local.received["weights"], "teacher_steps": first, **local.state}
+        young = {"teacher": local.received["weights"], "teacher_steps": local.scalar(0.0)}
+        ramp = gaussian_ramp(local.round_index, 0, self.ramp_rounds)
+        return {**young, **local.state, "ramp": local.scalar(ramp)}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         first, second = (local.model(images).logits for images in batch.views)
@@ -76,15 +82,14 @@ class FedIRM(FedAvg):
         weight = local.state["positive_weight"]
         supervised = masked_bce(first, labels, known, weight)
         supervised = supervised + masked_bce(second, labels, known, weight)
-        if local.round_index < self.warmup_rounds:
+        if local.stage == WARM_UP:
             return supervised
         teacher = local.forward(local.state["teacher"], batch.views[1]).logits
         received = local.received
         source = relation_logits(first, self.sure_positives(first), self.temperature)
         consistency = squared_gap(first, teacher).sum(1).mean()
         matching = relation_gap(source, received["relation"], received["reported"])
-        ramp = gaussian_ramp(local.round_index, 0, self.ramp_rounds)
-        return supervised + self.strength * ramp * (consistency + matching)
+        return supervised + self.strength * local.state["ramp"] * (consistency + matching)
 
     def sure_positives(self, logits: Tensor) -> Tensor:
         """Labels predicted present on images of which every label is sure, (B, C) bool."""
@@ -93,7 +98,7 @@ class FedIRM(FedAvg):
         return sure[:, None] & (logits > 0)
 
     def after_step(self, local: Local, weights: Weights) -> State:
-        if local.round_index < self.warmup_rounds:
+        if local.stage == WARM_UP:
             return local.state
         done = local.state["teacher_steps"]
         decay = (1 - 1 / (done + 1)).clamp(max=self.teacher_decay)  # a young teacher learns fast
@@ -110,7 +115,7 @@ class FedIRM(FedAvg):
             relation = torch.sigmoid(relation_logits(logits, present, self.temperature))
             count = present.any(0) * float(len(data))
         parts = self.weights_update(local, weights)
-        return {**parts, "relation": Mean(relation, count)}, local.state
+        return {**parts, "relation": Mean(relation, count)}, without(local.state, "ramp")
 
     def update(self, server: State, totals: Totals) -> State:
         return super().update(server, totals) | {

@@ -13,8 +13,10 @@ from fedquilt.data.loading.batches import Batch
 from fedquilt.losses.binary import elementwise_bce, masked_mean
 from fedquilt.losses.divergence import jensen_shannon
 from fedquilt.losses.mixing import mixed_logits
-from fedquilt.method import Local
+from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
+from fedquilt.payload import Update
+from fedquilt.tree import Weights, without
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,19 +45,27 @@ class FedLSR(FedAvg):
     def views(self, round_index: int) -> tuple[str, ...]:
         return ("weak", "weak")
 
+    def begin(self, local: Local) -> State:
+        return {**local.state, "strength": local.scalar(self.strength(local.round_index))}
+
+    def draw(self, batch_size: int, class_count: int, generator: torch.Generator) -> Tensor:
+        return torch.rand((), generator=generator)  # Beta(1, 1)
+
     def loss(self, local: Local, batch: Batch) -> Tensor:
         first, second = (local.model(images).logits for images in batch.views)
         labels, believed = self.supervision(batch)
-        share = torch.rand((), generator=local.generator).to(first.device)  # Beta(1, 1)
-        sharp = self.sharpening * mixed_logits(first, second, share)
+        assert batch.drawn is not None
+        sharp = self.sharpening * mixed_logits(first, second, batch.drawn)
         targets = torch.where(believed, labels, torch.zeros_like(labels))
         scores = torch.sigmoid(sharp) if self.double_sigmoid else sharp
         supervised = elementwise_bce(scores, targets, local.state["positive_weight"])
         apart = jensen_shannon(
             self.contrast * first, self.contrast * second, both_sides=self.both_sides
         )
-        strength = self.strength(local.round_index)
-        return masked_mean(supervised, believed) + strength * apart.mean()
+        return masked_mean(supervised, believed) + local.state["strength"] * apart.mean()
+
+    def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
+        return self.weights_update(local, weights), without(local.state, "strength")
 
     def strength(self, round_index: int) -> float:
         """The weight of the divergence in a round."""

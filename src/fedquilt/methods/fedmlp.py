@@ -14,7 +14,7 @@ from fedquilt.data.loading.batches import Batch
 from fedquilt.losses.binary import elementwise_bce, masked_mean
 from fedquilt.losses.consistency import squared_gap
 from fedquilt.losses.prior import PositiveWeight, adjust_logits, clamp_prior
-from fedquilt.method import Local, State
+from fedquilt.method import Local, Stage, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.payload import Mean, Update
 from fedquilt.prototypes import (
@@ -27,8 +27,9 @@ from fedquilt.prototypes import (
 )
 from fedquilt.task import Task
 from fedquilt.totals import Totals
-from fedquilt.tree import Weights
+from fedquilt.tree import Weights, without
 
+WARM_UP = "warm-up"
 NEVER = 1_000_000  # the age of a prototype that nobody has sent yet
 
 
@@ -81,6 +82,9 @@ class FedMLP(FedAvg):
 
     def views(self, round_index: int) -> tuple[str, ...]:
         return ("weak",) * (self.warmup_views if round_index < self.warmup_rounds else 1)
+
+    def stages(self, round_index: int) -> tuple[Stage, ...]:
+        return (Stage(name=WARM_UP if round_index < self.warmup_rounds else "detection"),)
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         classes = task.class_count
@@ -147,7 +151,7 @@ class FedMLP(FedAvg):
         adjusted = adjust_logits(logits, local.state["prior"]) if self.logit_adjustment else logits
         targets = torch.where(supervised, labels, torch.zeros_like(labels))
         supervision = elementwise_bce(adjusted, targets, local.state["positive_weight"])
-        warming_up = local.round_index < self.warmup_rounds
+        warming_up = local.stage == WARM_UP
         if not (self.warmup_consistency if warming_up else self.consistency):
             return masked_mean(supervision, supervised)
         teacher = local.forward(local.received["weights"], images).logits
@@ -157,7 +161,7 @@ class FedMLP(FedAvg):
         return torch.where(supervised, supervision, distance).mean()
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
-        state = {key: value for key, value in local.state.items() if key != "prior"}
+        state = without(local.state, "prior")
         prototypes = torch.zeros_like(local.received["prototypes"])
         counts = torch.zeros(prototypes.shape[:2])
         degree = torch.zeros_like(local.received["difficulty"])

@@ -18,6 +18,8 @@ from fedquilt.losses.prior import PositiveWeight, adjust_logits, clamp_prior
 from fedquilt.losses.ramp import gaussian_ramp
 from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
+from fedquilt.payload import Update
+from fedquilt.tree import Weights, without
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,9 @@ class FedNoRo(FedAvg):
         share = data.positive_counts() / data.annotated_counts().clamp(min=1)
         return super().init_client(data) | {"prior": clamp_prior(share, len(data))}
 
+    def begin(self, local: Local) -> State:
+        return {**local.state, "teacher_share": local.scalar(self.teacher_share(local.round_index))}
+
     def loss(self, local: Local, batch: Batch) -> Tensor:
         logits = local.model(batch.views[0]).logits
         labels, supervised = self.supervision(batch)
@@ -67,9 +72,12 @@ class FedNoRo(FedAvg):
         entries = elementwise_bce(adjusted, targets, local.state["positive_weight"])
         distance = squared_gap(logits, teacher / self.teacher_temperature)
         # Without a label to hold, supervision is the whole loss.
-        share = torch.where((~supervised).any(), self.teacher_share(local.round_index), 0.0)
+        share = torch.where((~supervised).any(), local.state["teacher_share"], 0.0)
         held = masked_mean(distance, ~supervised)
         return (1.0 - share) * masked_mean(entries, supervised) + share * held
+
+    def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
+        return self.weights_update(local, weights), without(local.state, "teacher_share")
 
     def teacher_share(self, round_index: int) -> float:
         """w_t: how much of the loss is the teacher's."""

@@ -19,7 +19,7 @@ from fedquilt.methods.fedavg import FedAvg
 from fedquilt.payload import Mean, Update
 from fedquilt.task import Task
 from fedquilt.totals import Totals
-from fedquilt.tree import Weights
+from fedquilt.tree import Weights, without
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,18 +48,22 @@ class FSSL(FedAvg):
         parts = super().template(received, task)
         return {**parts, **self._other_rows(parts, torch.zeros(task.class_count))}
 
+    def begin(self, local: Local) -> State:
+        ramp = gaussian_ramp(local.round_index, 0, self.ramp_rounds)
+        return {**local.state, "ramp": local.scalar(ramp)}
+
     def loss(self, local: Local, batch: Batch) -> Tensor:
         logits = local.model(batch.views[0]).logits
         labels, known = self.supervision(batch)
         supervised = masked_bce(logits, labels, known, local.state["positive_weight"])
         teacher = local.forward(local.received["weights"], batch.views[1]).logits
-        weight = self.strength * gaussian_ramp(local.round_index, 0, self.ramp_rounds)
+        weight = self.strength * local.state["ramp"]
         return supervised + weight * masked_mean(squared_gap(logits, teacher), ~known)
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         parts = self.weights_update(local, weights)
         unannotated = (~local.data.known).sum(0)
-        return {**parts, **self._other_rows(parts, unannotated)}, local.state
+        return {**parts, **self._other_rows(parts, unannotated)}, without(local.state, "ramp")
 
     def _other_rows(self, parts: Update, weight: Tensor) -> Update:
         """The head once more, counted where the class is not annotated; only if it is to count."""

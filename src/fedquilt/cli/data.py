@@ -1,4 +1,4 @@
-"""``fedquilt data``: look at a folder of images and its label file before a study."""
+"""``fedquilt data``: look at own data before a study, and prepare published data sets."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedquilt.cli.data_prepare import prepare
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fedquilt.data.checking import CheckResult
     from fedquilt.data.problems import Problem
 
-app = typer.Typer(help="Check a user's own data.", no_args_is_help=True)
+app = typer.Typer(help="Check own data; prepare published data.", no_args_is_help=True)
+app.command()(prepare)
 
 
 @app.callback()
 def data() -> None:
-    """Check a user's own data."""
+    """Check own data; prepare published data."""
 
 
 @app.command()

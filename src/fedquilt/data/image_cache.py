@@ -19,19 +19,17 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from fedquilt.data.bad_image import BadImage
 from fedquilt.data.image_files import Decoded, Decoding, decode_image
+from fedquilt.data.parallel import in_parallel
 from fedquilt.data.problems import Problems
 from fedquilt.errors import UserError
 
@@ -57,18 +55,9 @@ def decode_in_order(
         except BadImage as problem:
             return problem
 
-    console = Console(stderr=True)
-    shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    progress = Progress(
-        *shown, TimeRemainingColumn(), console=console, disable=not console.is_terminal
-    )
-    with ThreadPoolExecutor(os.cpu_count()) as pool, progress:
-        task = progress.add_task(title, total=len(files))
-        for start in range(0, len(files), CHUNK):
-            chunk = files[start : start + CHUNK]
-            for file, result in zip(chunk, pool.map(attempt, chunk)):
-                progress.advance(task)
-                yield file, result
+    # Results first: zip ends with its first argument, and the bar must see its own end.
+    for result, file in zip(in_parallel(attempt, files, title, in_flight=CHUNK), files):
+        yield file, result
 
 
 def cached_images(files: Sequence[ImageFile], decoding: Decoding, cache: Path) -> Tensor:
@@ -82,7 +71,7 @@ def cached_images(files: Sequence[ImageFile], decoding: Decoding, cache: Path) -
     if not _is_complete(path, byte_count):
         cache.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
-        with _only_one(path.with_suffix(".lock")):
+        with only_one(path.with_suffix(".lock")):
             if not _is_complete(path, byte_count):  # another run may have made it meanwhile
                 _check_space(part, byte_count)
                 _decode_into(part, files, decoding, row_bytes)
@@ -167,7 +156,7 @@ def _key(files: Sequence[ImageFile], decoding: Decoding) -> str:
 
 
 @contextmanager
-def _only_one(lock: Path) -> Iterator[None]:
+def only_one(lock: Path) -> Iterator[None]:
     """Let one run decode while others wait; the system frees the lock of a run that died."""
     if sys.platform == "win32":  # no such lock there: two runs write the same bytes twice
         yield

@@ -87,7 +87,8 @@ def make_batch(
     augmentation: torch.Generator,
     device: torch.device,
 ) -> Batch:
-    pixels = data.pixels(rows).to(device)
+    pixels = data.pixels(rows.to(data.indices.device)).to(device)
+    rows = rows.to(data.labels.device)
     return Batch(
         views=tuple(
             make_view(pixels, viewing.view(name), viewing.mean, viewing.std, augmentation)

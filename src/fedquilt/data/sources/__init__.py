@@ -1,6 +1,18 @@
 """The data sets, one folder each: ``SOURCES`` is the one table of their names."""
 
 SOURCES = {
+    "chestxray14": "fedquilt.data.sources.chestxray14.load:ChestXray14",
+    "cifar10": "fedquilt.data.sources.cifar10.load:Cifar10",
+    "cifar10-composites": "fedquilt.data.sources.composites.cifar10:Cifar10Composites",
+    "dermamnist-composites": "fedquilt.data.sources.composites.dermamnist:DermaMnistComposites",
     "digits-mosaic": "fedquilt.data.sources.digits_mosaic.load:DigitsMosaic",
+    "flair": "fedquilt.data.sources.flair.load:Flair",
     "folder": "fedquilt.data.sources.folder.load:Folder",
+    "ham10000": "fedquilt.data.sources.ham10000.load:Ham10000",
+    "medmnist": "fedquilt.data.sources.medmnist.load:MedMnist",
+    "mnist": "fedquilt.data.sources.mnist.load:Mnist",
+    "mnist-composites": "fedquilt.data.sources.composites.mnist:MnistComposites",
+    "ms-coco": "fedquilt.data.sources.ms_coco.load:MsCoco",
+    "pascal-voc": "fedquilt.data.sources.pascal_voc.load:PascalVoc",
+    "rsna-ich": "fedquilt.data.sources.rsna_ich.load:RsnaIch",
 }

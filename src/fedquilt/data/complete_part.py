@@ -1,0 +1,42 @@
+"""A part of a data set in which every label is known, such as a benchmark's train or test part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from fedquilt.data.dataset import MultiLabelDataset
+from fedquilt.data.source import Splits
+
+
+def complete_part(
+    images: Tensor, labels: Tensor, classes: tuple[str, ...], ids: tuple[str, ...]
+) -> MultiLabelDataset:
+    """``labels`` is (N, C) uint8."""
+    known = torch.ones(labels.shape, dtype=torch.bool)
+    return MultiLabelDataset(images=images, labels=labels, known=known, classes=classes, ids=ids)
+
+
+def numbered(name: str, count: int) -> tuple[str, ...]:
+    """``name-00000`` and so on, for images that are published without names."""
+    return tuple(f"{name}-{row:05d}" for row in range(count))
+
+
+def single_label_splits(arrays: Mapping[str, Tensor], classes: tuple[str, ...]) -> Splits:
+    """From ``train_images``, ``train_targets`` (N,), ``test_images`` and ``test_targets``.
+
+    A target is the number of an image's one class; its labels are 0 but for a single 1.
+    """
+    each_class = torch.eye(len(classes), dtype=torch.uint8)
+    train, test = (
+        complete_part(
+            images := arrays[f"{part}_images"],
+            each_class[arrays[f"{part}_targets"].to(torch.int64)],
+            classes,
+            numbered(part, len(images)),
+        )
+        for part in ("train", "test")
+    )
+    return Splits(train=train, test=test)

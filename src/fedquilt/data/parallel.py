@@ -1,0 +1,51 @@
+"""Work on many items with all cores, in order, with a progress bar where a person watches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+IN_FLIGHT = 256  # items handed to the threads at a time: what is held in memory is bounded
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def in_parallel(
+    work: Callable[[Item], Result],
+    items: Sequence[Item],
+    title: str,
+    *,
+    count_of: Callable[[Item], int] = lambda item: 1,
+    in_flight: int = IN_FLIGHT,
+) -> Iterator[Result]:
+    """The results of ``work`` in the order of ``items``, by threads.
+
+    ``count_of`` says how far an item moves the bar on, e.g. the images of a batch.
+    """
+    total = sum(count_of(item) for item in items)
+    with ThreadPoolExecutor(os.cpu_count()) as pool, progress_bar(title, total) as advance:
+        for start in range(0, len(items), in_flight):
+            chunk = items[start : start + in_flight]
+            for item, result in zip(chunk, pool.map(work, chunk)):
+                advance(count_of(item))
+                yield result
+
+
+@contextmanager
+def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, nothing elsewhere; call what it gives with how far the work went."""
+    console = Console(stderr=True)
+    shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    progress = Progress(
+        *shown, TimeRemainingColumn(), console=console, disable=not console.is_terminal
+    )
+    with progress:
+        task = progress.add_task(title, total=total)
+        yield lambda count: progress.advance(task, count)

@@ -1,0 +1,43 @@
+"""Columns of a published CSV file, by name; anything unlike the published layout is an error."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from fedquilt.data.published import Origin
+
+
+def read_columns(origin: Origin, path: Path, *names: str) -> tuple[list[str], ...]:
+    """The cells of the columns ``names``, stripped; other columns are passed over.
+
+    Columns without a name or with a repeated one are no error: NIH's own table has them.
+    """
+    columns: tuple[list[str], ...] = tuple([] for _ in names)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            separator = "\t" if "\t" in file.readline() else ","
+            file.seek(0)
+            reader = csv.reader(file, delimiter=separator, strict=True)
+            header = [cell.strip() for cell in next(reader, [])]
+            places = [_place(origin, path, header, name) for name in names]
+            for row in reader:
+                if len(row) <= max(places):
+                    raise origin.wrong(
+                        path,
+                        f"has {len(row)} cells in line {reader.line_num}",
+                        f"at least {max(places) + 1}, as in the header",
+                    )
+                for cells, place in zip(columns, places):
+                    cells.append(row[place].strip())
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise origin.wrong(path, f"is not CSV text ({error})", "the file as published") from None
+    if not columns[0]:
+        raise origin.wrong(path, "has no rows", "a header and one row per image")
+    return columns
+
+
+def _place(origin: Origin, path: Path, header: list[str], name: str) -> int:
+    if name in header:
+        return header.index(name)
+    raise origin.wrong(path, f"has no column {name!r}", f"it among {', '.join(header) or 'none'}")

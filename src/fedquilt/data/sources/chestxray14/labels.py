@@ -1,0 +1,82 @@
+"""NIH's table of findings and its lists of images, as labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedquilt.data.image_table import ImageTable
+from fedquilt.data.published import Origin
+from fedquilt.data.published_csv import read_columns
+from fedquilt.errors import nearest
+
+View: TypeAlias = Literal["any", "PA", "AP"]
+
+# In NIH's own order.
+FINDINGS = (
+    *("Atelectasis", "Cardiomegaly", "Effusion", "Infiltration", "Mass", "Nodule", "Pneumonia"),
+    *("Pneumothorax", "Consolidation", "Edema", "Emphysema", "Fibrosis", "Pleural_Thickening"),
+    "Hernia",
+)
+NO_FINDING = "No Finding"
+
+
+def read_entries(origin: Origin, path: Path, view: View) -> ImageTable:
+    """All 14 findings of each image of that view; patients are the groups."""
+    names, findings, patients, views = read_columns(
+        origin, path, "Image Index", "Finding Labels", "Patient ID", "View Position"
+    )
+    column = {name: number for number, name in enumerate(FINDINGS)}
+    labels = np.zeros((len(names), len(FINDINGS)), np.uint8)
+    for row, cell in enumerate(findings):
+        for name in cell.split("|"):
+            if name in column:
+                labels[row, column[name]] = 1
+            elif name != NO_FINDING:
+                hint = nearest(name, (*FINDINGS, NO_FINDING))
+                raise origin.wrong(
+                    path, f"has the finding {name!r} in line {row + 2}{hint}", "one of the 14"
+                )
+    table = ImageTable(
+        classes=FINDINGS,
+        ids=tuple(names),
+        lines=tuple(range(2, len(names) + 2)),
+        labels=labels,
+        groups=tuple(patients),
+    )
+    if view == "any":
+        return table
+    return table.rows(np.flatnonzero(np.asarray(views) == view))
+
+
+def most_frequent(table: ImageTable, count: int) -> ImageTable:
+    """The classes with most positives, most first; of equal ones that which NIH lists first."""
+    order = np.argsort(-table.labels.sum(axis=0, dtype=np.int64), kind="stable")
+    return table.columns(order[:count].tolist())
+
+
+def official_test(
+    origin: Origin, table: ImageTable, train_list: Path, test_list: Path
+) -> NDArray[np.bool_]:
+    """Which images NIH's lists put in the test part; each must be on one of them."""
+    train, test = (
+        set(path.read_text(encoding="utf-8").split()) for path in (train_list, test_list)
+    )
+    if train & test:
+        raise origin.wrong(
+            test_list,
+            f"shares {len(train & test):,} images with the other list",
+            "two lists without common images",
+        )
+    nowhere = [name for name in table.ids if name not in train and name not in test]
+    if nowhere:
+        raise origin.wrong(
+            test_list,
+            f"and {train_list.name} lack {len(nowhere):,} images of the table, such as "
+            f"{nowhere[0]}",
+            "every image on one of the two lists",
+        )
+    return np.array([name in test for name in table.ids], dtype=bool)

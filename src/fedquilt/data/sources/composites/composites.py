@@ -1,0 +1,107 @@
+"""Composites: data sets of canvases that hold one image, or two of different classes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from fedquilt.data.complete_part import complete_part, numbered
+from fedquilt.data.prepared import Chunks, prepared
+from fedquilt.data.published import PublishedSource
+from fedquilt.data.source import Splits
+from fedquilt.data.sources.composites.paint import paint
+from fedquilt.data.sources.composites.plan import Layout, draw_plan, towards_centre
+from fedquilt.errors import UserError
+
+PAINT_VERSION = 1  # to be raised when canvases change, so that older ones are not used
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composites(PublishedSource):
+    """Singles and pairs on black canvases; test canvases hold test images only."""
+
+    singles: int | None = 3100  # canvases per class with one image; left out: one of every image
+    pairs: int = 200  # canvases per pair of classes
+    test_singles: int | None = 800  # as singles, of test images
+    test_pairs: int = 50  # as pairs, of test images
+    classes: int = 10  # the first so many
+    canvas: int = 64  # pixels per side
+    size: int | None = None  # pixels to which canvases are resized at last
+    seed: int = 0  # of which images go where
+    title: ClassVar[str]
+    side: ClassVar[int]  # pixels of an original
+
+    def __post_init__(self) -> None:
+        for field, least in (
+            ("classes", 2),
+            ("canvas", self.side),
+            ("singles", 0),
+            ("pairs", 0),
+            ("test_singles", 0),
+            ("test_pairs", 0),
+            ("size", 1),
+        ):
+            value = getattr(self, field)
+            if value is not None and value < least:
+                raise UserError(f"{self.title}: {field} is {value}; expected at least {least}")
+        for prefix in ("", "test_"):
+            if (getattr(self, f"{prefix}singles"), getattr(self, f"{prefix}pairs")) == (0, 0):
+                raise UserError(
+                    f"{self.title}: {prefix}singles and {prefix}pairs are both 0; one may be"
+                )
+
+    @abstractmethod
+    def files(self) -> list[Path]:
+        """The published files that the originals come from."""
+
+    @abstractmethod
+    def originals(self, cache: Path) -> Splits:
+        """What canvases are made of: images with one label each."""
+
+    def layout(self) -> Layout:
+        return Layout(pad=self.canvas - self.side, placing=towards_centre, single_corner="coin")
+
+    def load(self, cache: Path) -> Splits:
+        """Paint into ``cache`` unless an earlier load did."""
+        originals = self.originals(cache)
+        names = originals.train.classes[: self.classes]
+        if self.classes > len(names):
+            raise UserError(f"{self.title}: classes is {self.classes}; there are {len(names)}")
+        settings = {key: value for key, value in asdict(self).items() if key != "folder"}
+        arrays = prepared(
+            cache,
+            self.title,
+            self.files(),
+            settings | {"version": PAINT_VERSION},
+            lambda: self._chunks(originals, names),
+        )
+        train, test = (
+            complete_part(
+                images := arrays[f"{part}_images"],
+                arrays[f"{part}_labels"],
+                names,
+                numbered(part, len(images)),
+            )
+            for part in ("train", "test")
+        )
+        return Splits(train=train, test=test)
+
+    def _chunks(self, originals: Splits, names: tuple[str, ...]) -> Chunks:
+        for part, data, singles, pairs in (
+            ("train", originals.train, self.singles, self.pairs),
+            ("test", originals.test, self.test_singles, self.test_pairs),
+        ):
+            plan = draw_plan(
+                data.labels.argmax(1).numpy(),
+                names,
+                self.layout(),
+                singles=singles,
+                pairs=pairs,
+                names=(self.title, self.seed, part),
+            )
+            title = f"painting {self.title}, {part}"
+            for painted in paint(plan, data.images.numpy(), self.canvas, self.size, title):
+                yield f"{part}_images", painted
+            yield f"{part}_labels", plan.labels

@@ -1,0 +1,71 @@
+"""HAM10000's table of diagnoses, or the ISIC 2018 challenge's, as labels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedquilt.data.image_table import ImageTable
+from fedquilt.data.published import Origin
+from fedquilt.data.published_csv import read_columns
+from fedquilt.errors import nearest
+
+DIAGNOSES = ("MEL", "NV", "BCC", "AKIEC", "BKL", "DF", "VASC")  # the challenge's columns
+METADATA = ("HAM10000_metadata.csv", "HAM10000_metadata.tab", "HAM10000_metadata")
+GROUND_TRUTH = "ISIC2018_Task3_Training_GroundTruth"
+GROUPINGS = "ISIC2018_Task3_Training_LesionGroupings.csv"
+
+
+def read_metadata(origin: Origin, path: Path) -> ImageTable:
+    """HAM10000's own table: one word per image for its diagnosis; lesions are the groups."""
+    lesions, images, words = read_columns(origin, path, "lesion_id", "image_id", "dx")
+    column = {name.lower(): number for number, name in enumerate(DIAGNOSES)}
+    for row, word in enumerate(words):
+        if word.lower() not in column:
+            found = f"has the diagnosis {word!r} in line {row + 2}{nearest(word, column)}"
+            raise origin.wrong(path, found, "one of the seven")
+    labels = np.zeros((len(images), len(DIAGNOSES)), np.uint8)
+    labels[np.arange(len(images)), [column[word.lower()] for word in words]] = 1
+    return _table(images, labels, tuple(lesions))
+
+
+def read_ground_truth(origin: Origin, path: Path) -> ImageTable:
+    """The challenge's table: a 1.0 in the column of the diagnosis; it does not name lesions."""
+    images, *cells = read_columns(origin, path, "image", *DIAGNOSES)
+    try:
+        values = np.array(cells, dtype=np.float64).T
+    except ValueError as error:
+        raise origin.wrong(
+            path, f"holds a cell that is no number ({error})", "0.0 or 1.0"
+        ) from None
+    not_one = np.flatnonzero((values.sum(axis=1) != 1) | ~np.isin(values, (0, 1)).all(axis=1))
+    if len(not_one):
+        found = f"has not exactly one diagnosis in line {not_one[0] + 2}"
+        raise origin.wrong(path, found, "a 1.0 in one column and 0.0 in the others")
+    return _table(images, values.astype(np.uint8), None)
+
+
+def with_lesions(origin: Origin, table: ImageTable, path: Path) -> ImageTable:
+    """The challenge's table with the lesion of each image, from its list of groupings."""
+    images, lesions = read_columns(origin, path, "image", "lesion_id")
+    lesion_of = dict(zip(images, lesions))
+    unknown = [name for name in table.ids if name not in lesion_of]
+    if unknown:
+        found = f"lacks {len(unknown):,} images of the ground truth, such as {unknown[0]}"
+        raise origin.wrong(path, found, "a row for each")
+    return replace(table, groups=tuple(lesion_of[name] for name in table.ids))
+
+
+def _table(
+    images: list[str], labels: NDArray[np.uint8], lesions: tuple[str, ...] | None
+) -> ImageTable:
+    return ImageTable(
+        classes=DIAGNOSES,
+        ids=tuple(images),
+        lines=tuple(range(2, len(images) + 2)),
+        labels=labels,
+        groups=lesions,
+    )

@@ -1,0 +1,80 @@
+"""HAM10000, the training set of ISIC 2018 task 3: 10,015 skin lesions of seven kinds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal, TypeAlias, get_args
+
+from fedquilt.data.image_files import Decoding, Fit
+from fedquilt.data.image_index import ImageFolders
+from fedquilt.data.image_table import ImageTable, Parts, load_pictures
+from fedquilt.data.published import Origin, PublishedSource
+from fedquilt.data.random_parts import draw_by_group, draw_by_image, left_out
+from fedquilt.data.setting_checks import check_choice, check_picture, check_shares
+from fedquilt.data.source import Splits
+from fedquilt.data.sources.ham10000.labels import (
+    GROUND_TRUTH,
+    GROUPINGS,
+    METADATA,
+    read_ground_truth,
+    read_metadata,
+    with_lesions,
+)
+
+Split: TypeAlias = Literal["lesion", "image"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ham10000(PublishedSource):
+    """Dermatoscopic photographs; each image has exactly one of seven diagnoses."""
+
+    split: Split = "lesion"  # "image" as FedLSM did, with photographs of a lesion in both parts
+    test_share: float = 0.2
+    validation_share: float = 0.125  # of the other images, left out: seven to one to two in all
+    split_seed: int = 0
+    size: int = 224  # pixels a side
+    fit: Fit = "squash"  # the photographs are 600 x 450
+
+    origin: ClassVar[Origin] = Origin(
+        "HAM10000",
+        "Harvard Dataverse (doi 10.7910/DVN/DBW86T: metadata and two image archives, unpacked), "
+        "or the ISIC archive's challenge page of 2018, task 3 (training input, ground truth and "
+        "lesion groupings)",
+    )
+
+    def __post_init__(self) -> None:
+        check_choice("split", self.split, get_args(Split))
+        check_shares(self.test_share, self.validation_share)
+        check_picture(self.size, self.fit)
+
+    def load(self, cache: Path) -> Splits:
+        table = self.labels()
+        decoding = Decoding(self.size, 3, self.fit)
+        folders = ImageFolders(
+            self.origin,
+            self.root,
+            ("HAM10000_images_part*", "ISIC2018_Task3_Training_Input", "images"),
+            "them in HAM10000_images_part_1/ and _2/ or in ISIC2018_Task3_Training_Input/",
+        )
+        return load_pictures(table, self.parts(table), folders, decoding, cache)
+
+    def labels(self) -> ImageTable:
+        """The diagnosis of every image, before any image is looked for."""
+        truth = f"{GROUND_TRUTH}.csv"
+        path = self.origin.find(self.root, *METADATA, truth, f"{GROUND_TRUTH}/{truth}")
+        if path.name != truth:
+            return read_metadata(self.origin, path)
+        table = read_ground_truth(self.origin, path)
+        groupings = self.root / GROUPINGS
+        return with_lesions(self.origin, table, groupings) if groupings.is_file() else table
+
+    def parts(self, table: ImageTable) -> Parts:
+        if self.split == "image":
+            is_test = draw_by_image(table, self.test_share, self.split_seed)
+        elif table.groups is None:
+            hint = 'The ground truth does not name lesions; without it, set split = "image"'
+            raise self.origin.missing(self.root, GROUPINGS, hint=hint)
+        else:
+            is_test = draw_by_group(table, self.test_share, self.split_seed)
+        return Parts.of(is_test, left_out(is_test, self.validation_share, self.split_seed))

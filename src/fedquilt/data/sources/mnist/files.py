@@ -1,0 +1,62 @@
+"""MNIST's idx files, packed or not, as arrays."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedquilt.data.prepared import Chunks
+from fedquilt.data.published import Origin
+
+ORIGIN = Origin(
+    "MNIST", "the MNIST page of Y. LeCun, C. Cortes and C. J. C. Burges, or one of its mirrors"
+)
+FILES = {
+    "train_images": "train-images-idx3-ubyte",
+    "train_targets": "train-labels-idx1-ubyte",
+    "test_images": "t10k-images-idx3-ubyte",
+    "test_targets": "t10k-labels-idx1-ubyte",
+}
+COUNTS = {"train": 60_000, "test": 10_000}
+BELOW = (".", "raw", "MNIST/raw")  # where torchvision puts them
+
+
+def find_files(folder: Path) -> list[Path]:
+    """In the order of ``FILES``; each may be packed by gzip."""
+    first = FILES["train_images"]
+    places = [folder / below for below in BELOW]
+    home = next((each for each in places if any(each.glob(f"{first}*"))), folder)
+    return [ORIGIN.find(home, name, f"{name}.gz") for name in FILES.values()]
+
+
+def read_files(files: list[Path]) -> Chunks:
+    """``train_images`` (N, 1, 28, 28), ``train_targets`` (N,), and the same for test."""
+    for name, path in zip(FILES, files):
+        count = COUNTS[name.partition("_")[0]]
+        if name.endswith("images"):
+            yield name, _read(path, (count, 28, 28))[:, None]
+        else:
+            targets = _read(path, (count,))
+            if targets.max() > 9:
+                raise ORIGIN.wrong(path, f"holds the digit {targets.max()}", "digits 0 to 9")
+            yield name, targets
+
+
+def _read(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Big-endian: 0, 0, 8 for bytes, the number of axes, the length of each, then the values."""
+    try:
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ORIGIN.wrong(path, f"cannot be read ({error})", "a whole file") from error
+    header = bytes((0, 0, 8, len(shape))) + np.array(shape, ">u4").tobytes()
+    size = len(header) + int(np.prod(shape))
+    if not content.startswith(header) or len(content) != size:
+        found = f"has {len(content):,} bytes and begins with {content[: len(header)].hex()}"
+        raise ORIGIN.wrong(path, found, f"{size:,} bytes that begin with {header.hex()}")
+    return np.frombuffer(content, np.uint8, offset=len(header)).reshape(shape)

@@ -1,0 +1,62 @@
+"""MS-COCO 2014 and 2017: photographs of everyday scenes with any of 80 kinds of objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal, TypeAlias, get_args
+
+from fedquilt.data.image_files import Decoding, Fit
+from fedquilt.data.image_index import ImageFolders
+from fedquilt.data.image_table import ImageTable, Parts, join, load_pictures
+from fedquilt.data.published import Origin, PublishedSource
+from fedquilt.data.setting_checks import check_picture
+from fedquilt.data.source import Splits
+from fedquilt.data.sources.ms_coco.labels import read_instances
+from fedquilt.errors import UserError
+
+Year: TypeAlias = Literal[2014, 2017]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MsCoco(PublishedSource):
+    """Objects in photographs; the published training set trains, the validation set tests."""
+
+    year: Year = 2014
+    size: int = 224  # pixels a side
+    fit: Fit = "squash"  # the photographs' longer side is mostly 640
+
+    origin: ClassVar[Origin] = Origin(
+        "MS-COCO",
+        "the download page of cocodataset.org: the train and val images and the train/val "
+        "annotations of the year, unpacked",
+    )
+
+    def __post_init__(self) -> None:
+        if self.year not in get_args(Year):
+            raise UserError(f"year is {self.year}; expected 2014 or 2017")
+        check_picture(self.size, self.fit)
+
+    def load(self, cache: Path) -> Splits:
+        table, parts = self.labels()
+        decoding = Decoding(self.size, 3, self.fit)
+        names = (f"train{self.year}", f"val{self.year}")
+        folders = ImageFolders(
+            self.origin,
+            self.root,
+            tuple(f"{above}{name}" for above in ("", "images/") for name in names),
+            f"them in {names[0]}/ and {names[1]}/, or in images/",
+        )
+        return load_pictures(table, parts, folders, decoding, cache)
+
+    def labels(self) -> tuple[ImageTable, Parts]:
+        """What is in each photograph of both parts, before any photograph is looked for."""
+        train, test = (self._read(part) for part in ("train", "val"))
+        if train.classes != test.classes:
+            path = self.root / "annotations"
+            raise self.origin.wrong(path, "has two lists of classes", "the files of one year")
+        return join(train, test)
+
+    def _read(self, part: str) -> ImageTable:
+        name = f"instances_{part}{self.year}.json"
+        return read_instances(self.origin, self.origin.find(self.root, f"annotations/{name}", name))

@@ -1,0 +1,111 @@
+"""RSNA 2019: slices of head CTs with up to five sub-types of intracranial haemorrhage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Literal, TypeAlias, get_args
+
+import numpy as np
+from torch import Tensor
+
+from fedquilt.data.image_cache import ImageFile, cached_images
+from fedquilt.data.image_files import Decoding
+from fedquilt.data.image_index import ImageFolders
+from fedquilt.data.image_table import ImageTable, Parts, load_parts
+from fedquilt.data.published import Origin, PublishedSource
+from fedquilt.data.random_parts import draw_by_group, draw_by_image
+from fedquilt.data.setting_checks import check_choice, check_picture, check_shares
+from fedquilt.data.source import Splits
+from fedquilt.data.sources.rsna_ich.labels import DAMAGED, keep_healthy, read_rows
+from fedquilt.data.sources.rsna_ich.patients import patients_of_files, patients_of_table
+from fedquilt.data.sources.rsna_ich.slices import Windows, decoded_slices
+from fedquilt.errors import UserError
+
+Stage: TypeAlias = Literal[1, 2]
+Split: TypeAlias = Literal["patient", "image"]
+MissingImages: TypeAlias = Literal["error", "leave-out"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RsnaIch(PublishedSource):
+    """Bleedings seen in single slices; the challenge's training set, cut in two here."""
+
+    stage: Stage = 2  # which of the challenge's training sets; FedMLP's counts are those of 1
+    images: str | None = None  # folder of DICOM, PNG or JPEG files in it; else stage_2_train
+    missing_images: MissingImages = "error"  # "leave-out" takes the slices that are there
+    healthy: int | None = None  # slices without a bleeding to keep, drawn; FedMLP: 87948
+    split: Split = "patient"  # "image" as FedMLP did, with slices of a head in both parts
+    patients: str | None = None  # CSV in the folder, columns ID and PatientID; else DICOM tells
+    test_share: float = 0.3
+    split_seed: int = 0
+    windows: Windows = ((40.0, 80.0), (80.0, 200.0), (600.0, 2800.0))
+    # centre and width of each channel in Hounsfield units: brain, subdural space, bone (DICOM)
+    size: int = 224  # pixels a side; slices are square, and others are squashed
+
+    origin: ClassVar[Origin] = Origin(
+        "RSNA ICH",
+        "Kaggle's competition 'RSNA Intracranial Hemorrhage Detection' (the CSV file and the "
+        "folder of training images)",
+    )
+
+    def __post_init__(self) -> None:
+        if self.stage not in get_args(Stage):
+            raise UserError(f"stage is {self.stage}; expected 1 or 2")
+        check_choice("missing_images", self.missing_images, get_args(MissingImages))
+        check_choice("split", self.split, get_args(Split))
+        check_shares(self.test_share)
+        check_picture(self.size)
+        if self.healthy is not None and self.healthy < 0:
+            raise UserError(f"healthy is {self.healthy}; expected a number of slices, or none")
+        if any(width <= 0 for _, width in self.windows):
+            raise UserError(f"windows is {self.windows}; expected a centre and a width above 0")
+
+    def load(self, cache: Path) -> Splits:
+        folders = self._folders()
+        table = self.labels(folders)
+        if self.split == "image":
+            is_test = draw_by_image(table, self.test_share, self.split_seed)
+        else:
+            table = self._with_patients(table, folders, cache)
+            is_test = draw_by_group(table, self.test_share, self.split_seed)
+        return load_parts(
+            table, Parts.of(is_test), folders, lambda files: self._decode(files, cache)
+        )
+
+    def labels(self, folders: ImageFolders) -> ImageTable:
+        """The sub-types of all slices that are wanted; of ``folders`` only the names are seen."""
+        path = self.origin.find(self.root, f"stage_{self.stage}_train.csv")
+        table = read_rows(self.origin, path)
+        index = folders.index() if self.missing_images == "leave-out" else dict.fromkeys(table.ids)
+        wanted = [name in index and name != DAMAGED for name in table.ids]
+        if not any(wanted):
+            folders.locate(table.ids)  # says what is missing
+        table = table.rows(np.flatnonzero(wanted))
+        return table if self.healthy is None else keep_healthy(table, self.healthy, self.split_seed)
+
+    def _folders(self) -> ImageFolders:
+        name = self.images or f"stage_{self.stage}_train"
+        home = self.origin.find(self.root, name)
+        return ImageFolders(self.origin, home, (), f"them in {name}/, such as ID_12cadc6af.dcm")
+
+    def _with_patients(self, table: ImageTable, folders: ImageFolders, cache: Path) -> ImageTable:
+        if self.patients is not None:
+            path = self.origin.find(self.root, self.patients)
+            return patients_of_table(self.origin, table, path)
+        paths = folders.locate(table.ids)
+        if not all(map(_is_dicom, paths)):
+            raise UserError(
+                f"{self.origin.title}: converted images do not name their patients; give a CSV "
+                'with the columns ID and PatientID as patients, or set split = "image"'
+            )
+        return replace(table, groups=patients_of_files(paths, cache))
+
+    def _decode(self, files: list[ImageFile], cache: Path) -> Tensor:
+        if not any(_is_dicom(file.path) for file in files):
+            return cached_images(files, Decoding(self.size, 3), cache)
+        return decoded_slices(files, self.windows, self.size, cache)
+
+
+def _is_dicom(path: Path) -> bool:
+    return path.suffix.lower() in (".dcm", ".dicom")

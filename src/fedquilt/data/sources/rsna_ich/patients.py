@@ -1,0 +1,58 @@
+"""The patient of each CT slice, by the pseudonym in its DICOM file or from a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fedquilt.data.bad_image import NEEDS_PYDICOM, UNREADABLE_IMAGE, BadImage
+from fedquilt.data.image_table import ImageTable
+from fedquilt.data.parallel import in_parallel
+from fedquilt.data.prepared import Chunks, prepared
+from fedquilt.data.published import Origin
+from fedquilt.data.published_csv import read_columns
+
+WIDTH = 64  # bytes kept of a pseudonym, which DICOM allows as many characters
+
+
+def patients_of_files(paths: Sequence[Path], cache: Path) -> tuple[str, ...]:
+    """RSNA's own pseudonyms, read once from the files' headers and kept in the cache."""
+    try:
+        import pydicom  # noqa: F401
+    except ImportError:
+        raise BadImage(NEEDS_PYDICOM, "pydicom is not installed") from None
+
+    def chunks() -> Chunks:
+        for name in in_parallel(_patient, paths, "reading patients"):
+            row = np.zeros((1, WIDTH), np.uint8)
+            raw = name.encode()[:WIDTH]
+            row[0, : len(raw)] = np.frombuffer(raw, np.uint8)
+            yield "patients", row
+
+    rows = prepared(cache, "rsna-ich-patients", paths, {"version": 1}, chunks)["patients"]
+    return tuple(bytes(row).rstrip(b"\0").decode() for row in rows.numpy())
+
+
+def _patient(path: Path) -> str:
+    from pydicom import dcmread
+
+    try:
+        return str(dcmread(path, stop_before_pixels=True, specific_tags=["PatientID"]).PatientID)
+    except Exception as error:  # as in ``decode_image``: malformed bytes raise nearly anything
+        raise BadImage(
+            UNREADABLE_IMAGE, f"{path.name} does not say its patient ({type(error).__name__})"
+        ) from None
+
+
+def patients_of_table(origin: Origin, table: ImageTable, path: Path) -> ImageTable:
+    """From a CSV file with the columns ID and PatientID, for images that were converted."""
+    images, patients = read_columns(origin, path, "ID", "PatientID")
+    patient_of = dict(zip(images, patients))
+    unknown = [name for name in table.ids if name not in patient_of]
+    if unknown:
+        found = f"lacks {len(unknown):,} slices, such as {unknown[0]}"
+        raise origin.wrong(path, found, "a row for each")
+    return replace(table, groups=tuple(patient_of[name] for name in table.ids))

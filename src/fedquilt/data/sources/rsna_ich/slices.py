@@ -1,0 +1,89 @@
+"""CT slices in DICOM files as colour images, whose channels are windows of the same slice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from fedquilt.data.bad_image import (
+    NEEDS_PYDICOM,
+    UNREADABLE_IMAGE,
+    UNSUPPORTED_IMAGE,
+    BadImage,
+    refuse_if_too_large,
+)
+from fedquilt.data.dicom_files import ELEMENTS
+from fedquilt.data.grey_values import Pixels, scale_to_bytes
+from fedquilt.data.image_cache import ImageFile, add_bad_image
+from fedquilt.data.parallel import in_parallel
+from fedquilt.data.prepared import Chunks, prepared
+from fedquilt.data.problems import Problems
+
+Windows: TypeAlias = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
+
+VERSION = 1  # to be raised when decoding changes, so that older files are not used
+
+
+def decoded_slices(files: Sequence[ImageFile], windows: Windows, size: int, cache: Path) -> Tensor:
+    """The slices (N, 3, size, size) in the order of ``files``, memory-mapped."""
+
+    def attempt(file: ImageFile) -> Pixels | BadImage:
+        try:
+            return decode_slice(file.path, windows, size)
+        except BadImage as problem:
+            return problem
+
+    def chunks() -> Chunks:
+        problems = Problems()
+        for file, result in zip(files, in_parallel(attempt, files, "decoding slices")):
+            if isinstance(result, BadImage):
+                add_bad_image(file, result, problems)
+            elif not problems:  # a bad file ends the writing, not the looking
+                yield "images", result[None]
+        if problems:
+            raise problems.error("the slices")
+
+    settings = {"version": VERSION, "windows": windows, "size": size}
+    paths = [file.path for file in files]
+    return prepared(cache, "rsna-ich", paths, settings, chunks)["images"]
+
+
+def decode_slice(path: Path, windows: Windows, size: int) -> Pixels:
+    """(3, size, size); every way in which a file can be bad raises :class:`BadImage`."""
+    try:
+        values = read_hounsfield(path)
+    except BadImage:
+        raise
+    except Exception as error:  # as in ``decode_image``: malformed bytes raise nearly anything
+        raise BadImage(UNREADABLE_IMAGE, f"damaged ({type(error).__name__})") from None
+    shown = [
+        scale_to_bytes(values, centre - width / 2, centre + width / 2) for centre, width in windows
+    ]
+    picture = Image.fromarray(np.stack(shown, axis=2))
+    resized = picture.resize((size, size), Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(resized).transpose(2, 0, 1))
+
+
+def read_hounsfield(path: Path) -> NDArray[np.float32]:
+    """The slice in Hounsfield units: air is -1000, water 0."""
+    try:
+        from pydicom import dcmread
+    except ImportError:
+        raise BadImage(NEEDS_PYDICOM, "pydicom is not installed") from None
+    data = dcmread(path, specific_tags=ELEMENTS)
+    refuse_if_too_large(int(data.Columns), int(data.Rows))
+    stored = np.asarray(data.pixel_array).astype(np.int32)
+    if stored.ndim != 2:
+        raise BadImage(UNSUPPORTED_IMAGE, "no single grey slice")
+    slope, intercept = float(data.RescaleSlope), float(data.RescaleIntercept)
+    if data.BitsStored == 12 and data.PixelRepresentation == 0 and intercept > -100:
+        # Some scanners' files hold negative numbers of 12 bits, but say that all are positive:
+        # seen from -1000 upwards they do not wrap around.
+        stored, intercept = (stored + 1000) % 4096, -1000.0
+    return (stored * slope + intercept).astype(np.float32)

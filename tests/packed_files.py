@@ -1,0 +1,107 @@
+"""Small files in the layouts in which CIFAR-10, MNIST and MedMNIST are published."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+PER_FILE = 40  # CIFAR images in each file: four of each class, in turn
+
+
+def cifar_images(first: int, count: int = PER_FILE) -> NDArray[np.uint8]:
+    """Image k is plain: red k + 1, green its class + 1, blue 255."""
+    number = np.arange(first, first + count)
+    colours = np.stack([number + 1, number % 10 + 1, np.full(count, 255)], 1).astype(np.uint8)
+    return np.broadcast_to(colours[:, :, None, None], (count, 3, 32, 32)).copy()
+
+
+def cifar_files() -> dict[str, bytes]:
+    """Training images 0 to 199 in five files and test images 200 to 239 in one."""
+    content = {}
+    names = [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]
+    for place, name in enumerate(names):
+        images = cifar_images(place * PER_FILE)
+        classes = (np.arange(PER_FILE) % 10).astype(np.uint8)[:, None]
+        content[name] = np.hstack([classes, images.reshape(PER_FILE, -1)]).tobytes()
+    return content
+
+
+def write_cifar(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The unpacked binary version, and a loader that expects so few images."""
+    monkeypatch.setattr("fedquilt.data.sources.cifar10.files.IMAGES_PER_FILE", PER_FILE)
+    below = folder / "cifar-10-batches-bin"
+    below.mkdir(parents=True)
+    for name, content in cifar_files().items():
+        (below / name).write_bytes(content)
+    return folder
+
+
+def write_cifar_archive(path: Path) -> None:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in cifar_files().items():
+            member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def write_packed_cifar(path: Path, counts: tuple[int, int] = (20, 10)) -> None:
+    """Plain images as JPEGs in one array of bytes."""
+    arrays: dict[str, NDArray[np.generic]] = {}
+    for part, count in zip(("train", "test"), counts):
+        files = []
+        for image in cifar_images(0, count):
+            file = io.BytesIO()
+            Image.fromarray(image.transpose(1, 2, 0)).save(file, "JPEG", quality=100)
+            files.append(file.getvalue())
+        arrays[f"{part}_jpeg"] = np.frombuffer(b"".join(files), np.uint8)
+        arrays[f"{part}_offsets"] = np.cumsum([0, *map(len, files)])
+        arrays[f"{part}_labels"] = (np.arange(count) % 10).astype(np.uint8)
+    np.savez(path, **arrays)
+
+
+def mnist_images(first: int, count: int) -> NDArray[np.uint8]:
+    """Image k is plain grey k + 1, but for a brighter pixel in its upper left corner."""
+    images = np.empty((count, 28, 28), np.uint8)
+    images[:] = np.arange(first + 1, first + count + 1)[:, None, None]
+    images[:, 0, 0] = 255
+    return images
+
+
+def write_mnist(folder: Path, monkeypatch: pytest.MonkeyPatch, *, packed: bool = True) -> Path:
+    """80 training and 40 test digits, in turn, and a loader that expects so few."""
+    counts = {"train": 80, "test": 40}
+    monkeypatch.setattr("fedquilt.data.sources.mnist.files.COUNTS", counts)
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, prefix, first in (("train", "train", 0), ("test", "t10k", 80)):
+        count = counts[part]
+        digits = (np.arange(count) % 10).astype(np.uint8)
+        for name, array in (
+            (f"{prefix}-images-idx3-ubyte", mnist_images(first, count)),
+            (f"{prefix}-labels-idx1-ubyte", digits),
+        ):
+            header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+            content = header + array.tobytes()
+            path = folder / (f"{name}.gz" if packed else name)
+            path.write_bytes(gzip.compress(content, 1) if packed else content)
+    return folder
+
+
+def write_medmnist(
+    path: Path, labels: dict[str, NDArray[np.generic]], size: int = 28, channels: int = 1
+) -> dict[str, NDArray[np.uint8]]:
+    """Random images for the given labels of train, val and test; the images are given back."""
+    random = np.random.default_rng(0)
+    images = {}
+    for part, given in labels.items():
+        shape = (len(given), size, size) if channels == 1 else (len(given), size, size, channels)
+        images[part] = random.integers(0, 256, shape, dtype=np.uint8)
+    arrays = {f"{part}_images": each for part, each in images.items()}
+    np.savez_compressed(path, **arrays, **{f"{part}_labels": labels[part] for part in labels})
+    return images

@@ -22,13 +22,13 @@ from fedquilt.local_steps import (
 )
 from fedquilt.method import Local, Method, Stage, State
 from fedquilt.models.network import Network, Output, read_weights, write_weights
-from fedquilt.payload import Mean, Update, on_cpu
+from fedquilt.payload import Mean, Update, placed
 from fedquilt.seeding import generator_for, seed_for
 from fedquilt.task import Task
 from fedquilt.tree import Weights, moved
 
 LOSS_PART = "training_loss"  # added by the engine to what a method sends
-PREDICTION_BATCH = 256
+HOST = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Workspace:
     training: Network
     frozen: Network  # always in evaluation mode; weights are lent to it call by call
     device: torch.device
+    prediction_batch: int = 256  # images at a time where nothing is trained
 
     @classmethod
     def of(cls, task: Task, device: torch.device) -> Workspace:
@@ -54,7 +55,7 @@ class Workspace:
     ) -> Output:
         """Features and logits of all of a client's images, in the order it holds them."""
         outputs = [
-            self.forward(weights, batch.views[0]) for batch in batches(view, PREDICTION_BATCH)
+            self.forward(weights, batch.views[0]) for batch in batches(view, self.prediction_batch)
         ]
         features, logits, _ = zip(*outputs)  # a feature per class would fill the memory
         return Output(torch.cat(features), torch.cat(logits))
@@ -92,7 +93,8 @@ def run_client(
         for number, stage in enumerate(method.stages(round_index)):
             local.stage, local.stage_number = stage.name, number
             _train(method, task, workspace, local, stage, kept.get("optimizer", {}), done)
-    return close_round(method, local, read_weights(workspace.training), done)
+    update, state = close_round(method, local, read_weights(workspace.training), done)
+    return placed(update, HOST), moved(state, HOST)
 
 
 def open_round(
@@ -112,7 +114,7 @@ def open_round(
     return Local(
         round_index=round_index,
         received=moved(received, device),
-        state=moved(kept.get("method") or method.init_client(data), device),
+        state=moved(kept["method"] if "method" in kept else method.init_client(data), device),
         data=data.to(device),
         layout=task.layout,
         model=workspace.training,
@@ -130,8 +132,7 @@ def close_round(
     _require_finite(done.loss, local)
     update, state = method.finish(local, weights, done.steps)
     new = {"method": state} | ({"optimizer": done.memory} if done.memory else {})
-    sent = on_cpu({**update, LOSS_PART: Mean(done.loss / done.steps, float(done.steps))})
-    return sent, moved(new, torch.device("cpu"))
+    return {**update, LOSS_PART: Mean(done.loss / done.steps, float(done.steps))}, new
 
 
 def _train(

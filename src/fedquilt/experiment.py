@@ -11,7 +11,7 @@ from fedquilt.atomic_files import write_json
 from fedquilt.audit import PseudoLabelAudit
 from fedquilt.checkpoint import Checkpoints
 from fedquilt.data.source import Splits
-from fedquilt.engines.local import LocalEngine
+from fedquilt.engines.choice import EngineName, build_engine
 from fedquilt.environment import environment
 from fedquilt.method import State
 from fedquilt.metrics import nan_to_none
@@ -33,6 +33,7 @@ def run(
     resume: bool = False,
     cache: Path = CACHE,
     device: str = "cpu",
+    engine: EngineName = "auto",
     observe: Observer = lambda event, facts: None,
     splits: Splits | None = None,
 ) -> RunFolder:
@@ -47,7 +48,7 @@ def run(
     with folder.begin(recipe, resume=resume):
         simulation = simulate(recipe, cache, splits)
         folder.keep(recipe, simulation.allocation)
-        run_ = _Run(recipe, folder, simulation, device, observe)
+        run_ = _Run(recipe, folder, simulation, device, engine, observe)
         run_.restore()
         try:
             run_.train()
@@ -67,13 +68,15 @@ class _Run:
         folder: RunFolder,
         simulation: Simulation,
         device: str,
+        engine: EngineName,
         observe: Observer,
     ) -> None:
         self.recipe, self.folder, self.simulation = recipe, folder, simulation
         self.device, self.observe = device, observe
         self.checkpoints = Checkpoints(folder.checkpoints)
         self.audit = PseudoLabelAudit(simulation.splits.train, simulation.clients)
-        self.engine = LocalEngine(
+        self.engine = build_engine(
+            engine,
             simulation.task,
             simulation.clients,
             states=self.checkpoints,

@@ -18,6 +18,9 @@ class LocalOptimizer:
     ``annotated`` marks the classes whose head rows may decay where the training exempts the others:
     with coupled decay, Adam turns the decay of a row that gets no gradient into full-size steps
     towards zero.
+
+    A ``recordable`` one keeps all its numbers in tensors of fixed place, so that a recorded step
+    can be played with other ones: :meth:`restart` writes them.
     """
 
     def __init__(
@@ -27,10 +30,13 @@ class LocalOptimizer:
         lr: float,
         head: tuple[str, ...],
         annotated: Tensor,
+        *,
+        recordable: bool = False,
     ) -> None:
         self._parameters = dict(parameters)
         self._training = training
-        self._lr = lr
+        self._recordable = recordable
+        self._lr: float | Tensor = torch.tensor(lr, device=annotated.device) if recordable else lr
         exempts = training.weight_decay > 0 and not training.decay_unannotated_rows
         self._decayed_by_row = [name for name in self._parameters if name in head and exempts]
         self._rows = annotated.to(torch.float32)
@@ -70,6 +76,19 @@ class LocalOptimizer:
                 for key, value in memory.items()
             }
 
+    def restart(
+        self, lr: float, annotated: Tensor, saved: Mapping[str, Mapping[str, Tensor]]
+    ) -> None:
+        """As if built anew with these, but every number stays in its place; after a first step."""
+        assert isinstance(self._lr, Tensor)
+        self._lr.fill_(lr)
+        self._rows.copy_(annotated)
+        for name, parameter in self._parameters.items():
+            memory = saved.get(name, {})
+            for key, place in self._torch.state[parameter].items():
+                if isinstance(place, Tensor):
+                    place.copy_(memory[key]) if key in memory else place.zero_()
+
     def _build(self) -> torch.optim.Optimizer:
         by_row = [self._parameters[name] for name in self._decayed_by_row]
         whole = [p for name, p in self._parameters.items() if name not in self._decayed_by_row]
@@ -78,10 +97,14 @@ class LocalOptimizer:
         ]
         if by_row:
             groups.append({"params": by_row, "weight_decay": 0.0})
+        # Fused, all numbers of a step stay on the device, and it is one kernel or two.
+        how: dict[str, bool] = {"fused": True} if self._recordable else {}
         if self._training.optimizer == "sgd":
-            return torch.optim.SGD(groups, lr=self._lr, momentum=self._training.momentum)
+            return torch.optim.SGD(groups, lr=self._lr, momentum=self._training.momentum, **how)
+        if self._recordable and self._rows.is_cuda:
+            how["capturable"] = True
         kind = torch.optim.AdamW if self._training.decay == "decoupled" else torch.optim.Adam
-        return kind(groups, lr=self._lr, betas=self._training.betas)
+        return kind(groups, lr=self._lr, betas=self._training.betas, **how)
 
     def _decay_rows(self, parameter: nn.Parameter) -> None:
         rows = self._rows.reshape(-1, *([1] * (parameter.ndim - 1)))

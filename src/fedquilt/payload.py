@@ -78,13 +78,12 @@ def add_to(sums: dict[str, Tree], part: Sum | Mean) -> None:
     tree_map(lambda total, more: total.add_(more), sums["weight"], weight)
 
 
-def on_cpu(update: Update) -> Update:
-    """An update as it leaves the client: nothing of it stays on an accelerator."""
-    host = torch.device("cpu")
+def placed(update: Update, device: torch.device) -> Update:
+    """An update on another device, its weights included."""
     return {
-        name: Mean(moved(part.value, host), weight_of(part).to(host))
+        name: Mean(moved(part.value, device), weight_of(part).to(device))
         if isinstance(part, Mean)
-        else replace(part, value=moved(part.value, host))
+        else replace(part, value=moved(part.value, device))
         for name, part in update.items()
     }
 

@@ -45,28 +45,36 @@ def _check_value(value: Tree, like: Tree, where: str, heaviest: float, *, first_
         raise RefusedUpdate(f"{where}: the names differ from what was expected: {odd[:5]}")
     found, wanted = dict(leaves(value)), dict(leaves(like))
     for path, leaf in found.items():
-        place = f"{where}, {path!r}" if path else where
         shapes_agree = leaf.ndim == wanted[path].ndim and (
             leaf.shape[first_axis:] == wanted[path].shape[first_axis:]
         )
         if not shapes_agree or leaf.dtype != wanted[path].dtype:
             raise RefusedUpdate(
-                f"{place}: expected {wanted[path].dtype} of shape {tuple(wanted[path].shape)}, "
-                f"found {leaf.dtype} of shape {tuple(leaf.shape)}"
+                f"{_place(where, path)}: expected {wanted[path].dtype} of shape "
+                f"{tuple(wanted[path].shape)}, found {leaf.dtype} of shape {tuple(leaf.shape)}"
             )
-        peak = _peak(leaf)
+    for path, peak in _peaks(found).items():
         if not math.isfinite(peak):
-            raise RefusedUpdate(f"{place}: holds NaN or infinite numbers")
+            raise RefusedUpdate(f"{_place(where, path)}: holds NaN or infinite numbers")
         if not math.isfinite(peak * heaviest):  # the sums would never lose it again
-            raise RefusedUpdate(f"{place}: value times weight is too large a number")
+            raise RefusedUpdate(f"{_place(where, path)}: value times weight is too large a number")
 
 
-def _peak(leaf: Tensor) -> float:
-    """The largest absolute number, in one pass; NaN if there is any."""
-    if not leaf.is_floating_point() or not leaf.numel():
-        return 0.0
-    low, high = torch.aminmax(leaf)
-    return max(abs(low.item()), abs(high.item())) if low == low else math.nan
+def _place(where: str, path: str) -> str:
+    return f"{where}, {path!r}" if path else where
+
+
+def _peaks(found: Mapping[str, Tensor]) -> dict[str, float]:
+    """The largest absolute number of every leaf; NaN if there is any.
+
+    One pass over each, and one wait for the device over all.
+    """
+    numbers = {
+        path: torch.stack(torch.aminmax(leaf)).abs().amax().double()
+        for path, leaf in found.items()
+        if leaf.is_floating_point() and leaf.numel()
+    }
+    return dict(zip(numbers, torch.stack(list(numbers.values())).tolist())) if numbers else {}
 
 
 def _branches(tree: object, where: str, prefix: str = "") -> set[str]:

@@ -12,7 +12,14 @@ import typer
 from fedquilt.catalogue import find_recipe
 from fedquilt.cli import own_data
 from fedquilt.cli.console import Notes, note, print_json, say
-from fedquilt.cli.options import DEFAULT_CACHE, AsJson, Cache, Device, require_device
+from fedquilt.cli.options import (
+    DEFAULT_CACHE,
+    AsJson,
+    Cache,
+    Device,
+    require_device,
+    require_engine,
+)
 from fedquilt.cli.progress import RunProgress
 from fedquilt.errors import UserError
 
@@ -44,6 +51,10 @@ def run(
     rounds: Rounds = None,
     seed: Seed = None,
     device: Device = "cpu",
+    engine: Annotated[
+        str,
+        typer.Option(help="auto; local: clients in turn; recorded: side by side, for a GPU."),
+    ] = "auto",
     cache: Cache = DEFAULT_CACHE,
     as_json: AsJson = False,
     data: own_data.DataFolder = None,
@@ -70,7 +81,7 @@ def run(
     if resume and out is None:
         raise UserError("--resume needs --out: the folder of the run to go on with")
     folder = out or _new_folder(name, chosen.seed)
-    finished = _train(chosen, folder, resume=resume, cache=cache, device=device)
+    finished = _train(chosen, folder, resume=resume, cache=cache, device=device, engine=engine)
     _report(finished, as_json=as_json)
 
 
@@ -109,7 +120,9 @@ def _new_folder(name: str, seed: int) -> Path:
     return folder
 
 
-def _train(recipe: Recipe, folder: Path, *, resume: bool, cache: Path, device: str) -> Run:
+def _train(
+    recipe: Recipe, folder: Path, *, resume: bool, cache: Path, device: str, engine: str
+) -> Run:
     from fedquilt.pictured_run import run as run_recipe
 
     require_device(device)
@@ -122,14 +135,20 @@ def _train(recipe: Recipe, folder: Path, *, resume: bool, cache: Path, device: s
     try:
         with Notes(), RunProgress() as progress:
             return run_recipe(
-                recipe, folder, resume=resume, cache=cache, device=device, observe=progress
+                recipe,
+                folder,
+                resume=resume,
+                cache=cache,
+                device=device,
+                engine=require_engine(engine),
+                observe=progress,
             )
     except KeyboardInterrupt:
-        _say_how_to_go_on(folder, recipe.rounds, cache, device)
+        _say_how_to_go_on(folder, recipe.rounds, cache, device, engine)
         raise typer.Exit(130) from None
 
 
-def _say_how_to_go_on(folder: Path, rounds: int, cache: Path, device: str) -> None:
+def _say_how_to_go_on(folder: Path, rounds: int, cache: Path, device: str, engine: str) -> None:
     from fedquilt.checkpoint import Checkpoints
     from fedquilt.run_folder import RunFolder
 
@@ -141,6 +160,7 @@ def _say_how_to_go_on(folder: Path, rounds: int, cache: Path, device: str) -> No
     done = 0 if saved is None else saved.round_count
     say(f"\nstopped; {done} of {rounds} rounds are saved in {folder}. Go on with:")
     options = ["--device", device] if device != "cpu" else []
+    options += ["--engine", engine] if engine != "auto" else []
     options += ["--cache", str(cache)] if cache != DEFAULT_CACHE else []
     say("  " + shlex.join(["fedquilt", "run", "--out", str(folder), "--resume", *options]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -11,7 +12,7 @@ from fedquilt.client import LOSS_PART, Workspace, run_client
 from fedquilt.client_states import ClientStates, StatesInMemory
 from fedquilt.data.client_data import ClientData
 from fedquilt.method import Method, State
-from fedquilt.payload import Mean, addressed
+from fedquilt.payload import Mean, Update, addressed
 from fedquilt.task import Task
 from fedquilt.totals import Accumulator, Totals
 from fedquilt.tree import Weights
@@ -50,8 +51,20 @@ class LocalEngine:
             LOSS_PART: Mean(torch.zeros(()), 0.0),
         }
         accumulator = Accumulator(expected, len(self._clients))
-        for name in sorted(cohort):  # a fixed order: sums do not depend on who came first
-            try:
+        # A fixed order: sums do not depend on who came first.
+        for name, update, state in self._played(method, payload, round_index, sorted(cohort)):
+            accumulator.add(name, update)
+            self._states.put(name, state)
+            if self._audit is not None:
+                self._audit.record(name, method.pseudo_labels(state["method"]))
+        return accumulator.totals()
+
+    def _played(
+        self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
+    ) -> Iterator[tuple[str, Update, State]]:
+        """Every client's round: its name, what it sends and what it keeps."""
+        for name in cohort:
+            with named_in_errors(name, method, round_index):
                 update, state = run_client(
                     method,
                     self._task,
@@ -61,16 +74,7 @@ class LocalEngine:
                     self._states.get(name),
                     round_index,
                 )
-            except Exception as error:
-                error.add_note(
-                    f"while client {name!r} ran {type(method).__name__}, round {round_index}"
-                )
-                raise
-            accumulator.add(name, update)
-            self._states.put(name, state)
-            if self._audit is not None:
-                self._audit.record(name, method.pseudo_labels(state["method"]))
-        return accumulator.totals()
+            yield name, update, state
 
     def recall_pseudo_labels(self, method: Method) -> None:
         """After a resume, tell the audit what clients' stored states hold."""
@@ -85,3 +89,13 @@ class LocalEngine:
             state = self._states.get(name).get("method", {})
             if state:
                 yield name, method.client_weights(addressed(payload, name), state)
+
+
+@contextmanager
+def named_in_errors(client: str, method: Method, round_index: int) -> Iterator[None]:
+    """Whose round it was is added to any error."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"while client {client!r} ran {type(method).__name__}, round {round_index}")
+        raise

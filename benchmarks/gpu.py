@@ -1,0 +1,155 @@
+"""Images per second on one GPU: the recorded engine against the eager loop and against its bound.
+
+    python -m benchmarks.gpu [--methods fedavg-pl fedmlp] [--sizes 28 64 224] [--out NAME]
+
+All engines train the same ResNet-18 on the same images, which lie on the device. A measurement is
+whole rounds: broadcast, training, aggregation. The bound is one client that holds everything and
+takes batches of 32 x clients, by the recorded engine as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+
+import torch
+
+from benchmarks.recording import write_results
+from fedquilt.data.client_data import ClientData
+from fedquilt.data.loading.viewing import Viewing, Views
+from fedquilt.engines.local import LocalEngine
+from fedquilt.engines.recorded.engine import RecordedEngine, on_device
+from fedquilt.method import Method
+from fedquilt.methods import METHODS
+from fedquilt.models.spec import ModelSpec
+from fedquilt.registry import find
+from fedquilt.rounds import start_server
+from fedquilt.task import Task
+
+BATCH = 32
+CLASSES = 10
+CLIENTS = {28: 10, 64: 10, 224: 8}
+STEPS = {28: 120, 64: 120, 224: 40}  # per client and round
+TARGETS = {28: (14, 0.40), 64: (13, 0.50), 224: (3.5, 0.90)}  # against eager, of the bound
+
+
+def clients_of(size: int, count: int, each: int) -> dict[str, ClientData]:
+    """Noise: a step costs the same whatever is in the images. Half of the labels are blank."""
+    random = torch.Generator().manual_seed(0)
+    total = count * each
+    images = torch.randint(0, 256, (total, 3, size, size), dtype=torch.uint8, generator=random)
+    labels = torch.randint(0, 2, (total, CLASSES), dtype=torch.uint8, generator=random)
+    known = torch.arange(CLASSES) % 2 == torch.arange(count)[:, None] % 2
+    if count == 1:
+        known[:] = True
+    return {
+        f"client-{place:02d}": ClientData(
+            name=f"client-{place:02d}",
+            images=images,
+            indices=torch.arange(place * each, (place + 1) * each),
+            labels=labels[place * each : (place + 1) * each] * known[place],
+            known=known[place].repeat(each, 1),
+        )
+        for place in range(count)
+    }
+
+
+def task_of(method: Method, clients: dict[str, ClientData], size: int) -> Task:
+    return Task(
+        classes=tuple(f"class {number}" for number in range(CLASSES)),
+        clients=tuple(clients),
+        image_shape=(3, size, size),
+        model=method.network(ModelSpec(backbone="resnet18")),
+        viewing=Viewing(views=Views(weak="flip"), mean=(0.5,), std=(0.5,)),
+        round_count=100,
+        seed=0,
+    )
+
+
+def method_of(name: str, batch_size: int, steps: int, stage: str) -> Method:
+    method: Method = find("method", METHODS, name)()
+    training = replace(
+        method.training, batch_size=batch_size, steps=steps, precision="bfloat16", epochs=1
+    )
+    warmup = {"warmup_rounds": 0 if stage == "after warm-up" else 1000}
+    return replace(method, training=training, **warmup if hasattr(method, "warmup_rounds") else {})
+
+
+def images_per_second(engine: LocalEngine, method: Method, task: Task, rounds: int) -> float:
+    """Of whole rounds, after one that is not counted."""
+    server = start_server(method, task, engine)
+    cohort = sorted(task.clients)
+    images = len(cohort) * method.training.batch_size * (method.training.steps or 0)
+    seconds = []
+    for index in range(rounds + 1):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        totals = engine.exchange(method, method.broadcast(server), index, cohort)
+        server = method.update(server, totals)
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - began)
+    return images / sorted(seconds[1:])[rounds // 2]
+
+
+def measure(name: str, size: int, stage: str, rounds: int) -> dict[str, object]:
+    count, steps = CLIENTS[size], STEPS[size]
+    device = torch.device("cuda")
+    many = clients_of(size, count, BATCH * steps)
+    method = method_of(name, BATCH, steps, stage)
+    task = task_of(method, many, size)
+    recorded = RecordedEngine(task, many)
+    fast = images_per_second(recorded, method, task, rounds)
+    reason = recorded.unrecordable or ""
+    del recorded
+    few = replace(method, training=replace(method.training, steps=steps // 4))
+    there = on_device(many, device)
+    loop = LocalEngine(
+        task,
+        {
+            name: replace(data, images=there[name].images, indices=there[name].indices)
+            for name, data in many.items()
+        },
+        device="cuda",
+    )
+    eager = images_per_second(loop, few, task, 1)
+    one = clients_of(size, 1, BATCH * steps * count)
+    wide = method_of(name, BATCH * count, steps, stage)
+    alone = task_of(wide, one, size)
+    bound = images_per_second(RecordedEngine(alone, one), wide, alone, rounds)
+    torch.cuda.empty_cache()
+    return {
+        "method": name,
+        "stage": stage,
+        "pixels": size,
+        "clients": count,
+        "eager_images_per_s": round(eager),
+        "recorded_images_per_s": round(fast),
+        "bound_images_per_s": round(bound),
+        "against_eager": round(fast / eager, 2),
+        "of_the_bound": round(fast / bound, 3),
+        "target_against_eager": TARGETS[size][0],
+        "target_of_the_bound": TARGETS[size][1],
+        "unrecordable": reason,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--methods", nargs="+", default=["fedavg-pl", "fedmlp", "fedlsm"])
+    parser.add_argument("--sizes", nargs="+", type=int, default=[28, 64, 224])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", default="gpu", help="name of the CSV in benchmarks/results")
+    options = parser.parse_args()
+    rows = []
+    for name in options.methods:
+        stages = ["warm-up", "after warm-up"] if name == "fedmlp" else ["training"]
+        for stage in stages:
+            for size in options.sizes:
+                rows.append(measure(name, size, stage, options.rounds))
+                print(rows[-1], flush=True)
+    write_results(options.out, rows, device="cuda")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Many clients at once on one device: steps are recorded once and played again."""

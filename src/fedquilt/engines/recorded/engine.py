@@ -1,0 +1,167 @@
+"""RecordedEngine: many clients at once on one GPU, each step a recording played on a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from itertools import islice
+
+import torch
+
+from fedquilt.audit import PseudoLabelAudit
+from fedquilt.client import HOST
+from fedquilt.client_states import ClientStates
+from fedquilt.data.client_data import ClientData
+from fedquilt.engines.local import LocalEngine, named_in_errors
+from fedquilt.engines.recorded.slot import Slot
+from fedquilt.engines.recorded.stage_play import Manner
+from fedquilt.engines.recorded.visit import Visit
+from fedquilt.method import Method, State
+from fedquilt.payload import PerClient, Update, addressed, placed
+from fedquilt.seeding import seed_for
+from fedquilt.task import Task
+from fedquilt.totals import Totals
+from fedquilt.tree import moved
+
+SLOTS = 16
+
+
+class RecordedEngine(LocalEngine):
+    """Plays the cohort in as many slots as there are, again and again until all had their round.
+
+    The images lie on the device as bytes. ``exact`` draws augmentation as the reference engine
+    does and computes in whole float32 with deterministic kernels, to compare the two engines;
+    without it draws are made on the device, which is faster and as random.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        clients: Mapping[str, ClientData],
+        *,
+        states: ClientStates | None = None,
+        audit: PseudoLabelAudit | None = None,
+        device: str = "cuda",
+        slots: int = SLOTS,
+        exact: bool = False,
+        channels_last: bool = True,
+    ) -> None:
+        super().__init__(task, clients, states=states, audit=audit, device=device)
+        self._on_device = on_device(clients, self.workspace.device)
+        self._exact, self._channels_last = exact, channels_last
+        self._slot_limit = slots
+        self._slots: list[Slot] = []
+        self._method: Method | None = None
+        self._is_cuda = self.workspace.device.type == "cuda"
+
+    @property
+    def unrecordable(self) -> str | None:
+        """Why the method's steps could not be recorded; None if they could."""
+        return next((slot.unrecordable for slot in self._slots if slot.unrecordable), None)
+
+    def exchange(
+        self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
+    ) -> Totals:
+        self._prepare(method, len(cohort))
+        with self._kernels():
+            totals = super().exchange(method, payload, round_index, cohort)
+        return replace(totals, sums=moved(totals.sums, HOST), gathered=moved(totals.gathered, HOST))
+
+    def _played(
+        self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
+    ) -> Iterator[tuple[str, Update, State]]:
+        device = self.workspace.device
+        here = {
+            name: part if isinstance(part, PerClient) else moved(part, device)
+            for name, part in payload.items()
+        }
+        record_rests = len(self._clients) <= len(self._slots)
+        manner = Manner(self._is_cuda and not self._exact, record_rests)
+        waiting = iter(cohort)
+        while wave := list(islice(waiting, len(self._slots))):
+            with self._own_randomness(wave[0], round_index):
+                visits = [
+                    self._visit(slot, name, method, here, round_index, manner)
+                    for slot, name in zip(self._slots, wave)
+                ]
+                self._play(dict(zip(wave, visits)), method, round_index)
+            for name, visit in zip(wave, visits):
+                with named_in_errors(name, method, round_index):
+                    update, state = visit.close()
+                yield name, placed(update, device), moved(state, HOST)
+
+    def _visit(
+        self,
+        slot: Slot,
+        name: str,
+        method: Method,
+        payload: State,
+        round_index: int,
+        manner: Manner,
+    ) -> Visit:
+        slot.wait_for_others()
+        received = moved(addressed(payload, name), self.workspace.device)
+        data, kept = self._on_device[name], self._states.get(name)
+        with named_in_errors(name, method, round_index):
+            if "method" not in kept:
+                kept = {"method": method.init_client(self._clients[name])}
+            return Visit(slot, method, self._task, data, received, kept, round_index, manner)
+
+    def _play(self, visits: Mapping[str, Visit], method: Method, round_index: int) -> None:
+        """All visits, a step of each in turn: the device works on them side by side."""
+        playing = {name: visit.steps() for name, visit in visits.items()}
+        while playing:
+            for name in list(playing):
+                with named_in_errors(name, method, round_index):
+                    if next(playing[name], self) is self:
+                        del playing[name]
+        if self._is_cuda:
+            torch.cuda.synchronize(self.workspace.device)
+
+    def _prepare(self, method: Method, cohort_size: int) -> None:
+        """As many slots as are needed, with nothing in them of another method."""
+        if method != self._method:
+            for slot in self._slots:
+                slot.forget()
+            self._method = method
+        device = self.workspace.device
+        while len(self._slots) < min(cohort_size, self._slot_limit):
+            self._slots.append(
+                Slot(
+                    self._task,
+                    self.workspace.frozen,
+                    device,
+                    channels_last=self._channels_last,
+                )
+            )
+
+    @contextmanager
+    def _own_randomness(self, first: str, round_index: int) -> Iterator[None]:
+        """Dropout and the like draw from torch's own generators, seeded as in the reference."""
+        devices = [self.workspace.device] if self._is_cuda else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(seed_for(self._task.seed, "client", first, round_index, "network"))
+            yield
+
+    def _kernels(self) -> AbstractContextManager[object]:
+        if not self._is_cuda:
+            return nullcontext()
+        exact = self._exact
+        return torch.backends.cudnn.flags(
+            enabled=True, benchmark=not exact, deterministic=exact, allow_tf32=not exact
+        )
+
+
+def on_device(clients: Mapping[str, ClientData], device: torch.device) -> dict[str, ClientData]:
+    """The clients' data on the device; images that several clients share are copied once."""
+    images = {data.images.data_ptr(): data.images for data in clients.values()}
+    copies = {place: pixels.to(device) for place, pixels in images.items()}
+    return {
+        name: replace(
+            data.to(device),
+            images=copies[data.images.data_ptr()],
+            indices=data.indices.to(device),
+        )
+        for name, data in clients.items()
+    }

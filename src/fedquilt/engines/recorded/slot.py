@@ -1,0 +1,86 @@
+"""A slot: a network, a stream and fixed places for one client at a time, kept over rounds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fedquilt.client import Workspace
+from fedquilt.engines.recorded.chunk import Chunk
+from fedquilt.engines.recorded.fixed_tree import fill, fixed_copy, signature
+from fedquilt.engines.recorded.step_player import StepPlayer
+from fedquilt.local_optimizer import LocalOptimizer
+from fedquilt.models.network import Network
+from fedquilt.task import Task
+from fedquilt.tree import Tree
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A step that can be played, and the chunk it reads its batches from."""
+
+    player: StepPlayer
+    chunk: Chunk
+
+
+class Slot:
+    def __init__(
+        self, task: Task, frozen: Network, device: torch.device, *, channels_last: bool
+    ) -> None:
+        network = task.build_network().to(device).train()
+        if channels_last:
+            network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.workspace = Workspace(network, frozen, device, prediction_batch(task, device))
+        self.channels_last = channels_last
+        self.loss = torch.zeros((), device=device)
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.memory: Any = torch.cuda.graph_pool_handle() if self.stream else None
+        self.optimizers: dict[Hashable, LocalOptimizer] = {}
+        self.recordings: dict[Hashable, Recording] = {}
+        self._places: dict[Hashable, Tree] = {}
+        self.unrecordable: str | None = None  # why steps are not recorded, if they are not
+
+    def at_work(self) -> AbstractContextManager[object]:
+        """Within it, work is queued on the slot's own stream."""
+        return torch.cuda.stream(self.stream) if self.stream else nullcontext()
+
+    def wait_for_others(self) -> None:
+        """Work queued from now on begins after what the caller's stream has been given so far."""
+        if self.stream is not None:
+            self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
+
+    def hold(self, role: str, tree: Tree) -> Any:
+        """The tree's numbers in the places kept for trees of this role and shape."""
+        key = (role, signature(tree))
+        if key in self._places:
+            fill(self._places[key], tree)
+        else:
+            self._places[key] = fixed_copy(tree, channels_last=self.channels_last)
+        return self._places[key]
+
+    def give_up_recording(self, reason: str) -> None:
+        if self.unrecordable is None:
+            log.warning("steps are played without recording, which is slower: %s", reason)
+        self.unrecordable = reason
+        self.recordings.clear()
+
+    def forget(self) -> None:
+        """Let go of everything that belongs to one method."""
+        self.optimizers.clear()
+        self.recordings.clear()
+        self._places.clear()
+        self.unrecordable = None
+
+
+def prediction_batch(task: Task, device: torch.device) -> int:
+    """A CPU is fastest with little at a time, a GPU with much, as far as memory goes."""
+    channels, height, width = task.image_shape
+    most = 2**25 // (channels * height * width)
+    return 256 if device.type == "cpu" else max(64, min(2048, most))

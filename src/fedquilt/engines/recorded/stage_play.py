@@ -1,0 +1,191 @@
+"""One stage of a client's round in a slot: its batches by the chunk, its step from a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from fedquilt.data.loading.batches import Batch, Pool, row_batches
+from fedquilt.engines.recorded.chunk import Chunk, Segment, load_chunk, segments, steps_in_a_chunk
+from fedquilt.engines.recorded.fixed_tree import fill, signature
+from fedquilt.engines.recorded.slot import Recording, Slot
+from fedquilt.engines.recorded.step_player import StepLocal, StepPlayer, Unrecordable
+from fedquilt.local_optimizer import LocalOptimizer
+from fedquilt.local_steps import pool_generator, step_count, take_step, trained_parameters
+from fedquilt.method import Local, Method, Stage, State
+from fedquilt.models.network import read_weights, write_weights
+from fedquilt.task import Task
+from fedquilt.tree import clone
+
+TRIAL_STEPS = 2  # libraries choose their kernels and set up their memory in the first ones
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How an engine plays; all but speed and the last digits is the same."""
+
+    draw_on_device: bool  # augmentation; otherwise the reference engine's own draws
+    record_rests: bool  # also record the shorter batch that an epoch ends with
+
+
+class StagePlay:
+    """Draws, hooks and their order are those of ``client.run_client``."""
+
+    def __init__(
+        self, slot: Slot, method: Method, task: Task, local: Local, stage: Stage, manner: Manner
+    ) -> None:
+        self._slot, self._method, self._task = slot, method, task
+        self._local, self._stage, self._manner = local, stage, manner
+        self._network = slot.workspace.training
+        self._pools = method.pools(local)
+        self.step_count = step_count(method, stage, self._pools[0], len(local.data))
+        self._most_steps = steps_in_a_chunk(self._pools, task.image_shape)
+        self._lr = method.training.lr_at(local.round_index, task.round_count)
+        self._annotated = local.data.known.any(0)
+
+    def begin(self, memory: State) -> None:
+        """Put the client's numbers into the slot's places."""
+        self._memory = memory
+        self._places: State = self._slot.hold(f"state in {self._stage.name}", self._local.state)
+        self._optimizer = self._fresh_optimizer()
+
+    def steps(self) -> Iterator[None]:
+        """Play the stage; after every step somebody else may have a turn."""
+        slot, device = self._slot, self._slot.workspace.device
+        viewing, data = self._task.viewing, self._local.data
+        generators = [self._augmentation(place) for place in range(len(self._pools))]
+        for segment in self._segments():
+            with slot.at_work():
+                recording, is_new = self._recording(segment)
+                load_chunk(recording.chunk, segment, data, self._pools, viewing, generators, device)
+                if is_new:
+                    recording = self._made_ready(recording, segment)
+            for _ in range(segment.steps):
+                with slot.at_work():
+                    recording.player.play()
+                yield
+
+    def end(self) -> tuple[State, State]:
+        """The client's state and the optimiser's memory."""
+        keeps = self._method.training.keep_optimizer
+        return clone(self._places), dict(self._optimizer.state()) if keeps else {}
+
+    def _segments(self) -> Iterator[Segment]:
+        orders = [
+            row_batches(
+                pool,
+                len(self._local.data),
+                self.step_count,
+                pool_generator(self._task, self._local, "order", place),
+            )
+            for place, pool in enumerate(self._pools)
+        ]
+        rows = list(zip(*orders))
+        classes, generator = self._task.class_count, self._local.generator
+        drawn = [self._method.draw(len(each[0]), classes, generator) for each in rows]
+        return segments(rows, drawn, self._most_steps)
+
+    def _augmentation(self, place: int) -> torch.Generator:
+        """The reference's generator, or one of the device with the same seed, which is faster."""
+        reference = pool_generator(self._task, self._local, "augmentation", place)
+        if not self._manner.draw_on_device:
+            return reference
+        return torch.Generator(self._slot.workspace.device).manual_seed(reference.initial_seed())
+
+    def _fresh_optimizer(self) -> LocalOptimizer:
+        """The slot's optimiser of this stage, as if made anew."""
+        known = self._slot.optimizers
+        if self._stage in known:
+            known[self._stage].restart(self._lr, self._annotated, self._memory)
+        else:
+            known[self._stage] = LocalOptimizer(
+                trained_parameters(self._network, self._stage),
+                self._method.training,
+                self._lr,
+                self._local.layout.head,
+                self._annotated,
+                recordable=True,
+            )
+        return known[self._stage]
+
+    def _recording(self, segment: Segment) -> tuple[Recording, bool]:
+        """The recording for steps of this kind, and whether it is yet to be made ready."""
+        slot, local = self._slot, self._local
+        drawn = None if segment.drawn is None else tuple(segment.drawn.shape[1:])
+        kind = (segment.shape, tuple(pool.views for pool in self._pools), drawn)
+        key = (self._stage, kind, signature(self._places), signature(local.received))
+        if key in slot.recordings:
+            return slot.recordings[key], False
+        device, is_last = slot.workspace.device, slot.channels_last
+        chunk = Chunk(self._like(segment), self._most_steps, device, channels_last=is_last)
+        if slot.unrecordable is not None:  # its step sees this round's client: good for now only
+            return Recording(self._player(local, chunk), chunk), True
+        slot.recordings[key] = Recording(self._player(StepLocal.of(local), chunk), chunk)
+        return slot.recordings[key], True
+
+    def _player(self, local: Local, chunk: Chunk) -> StepPlayer:
+        method, places, optimizer = self._method, self._places, self._optimizer
+        loss_sum, parameters = self._slot.loss, trained_parameters(self._network, self._stage)
+        live = {name: parameter.detach() for name, parameter in parameters.items()}
+
+        def step() -> None:
+            local.state = places
+            loss = take_step(method, local, chunk.batch(), parameters, live, optimizer)
+            loss_sum.add_(loss)
+            if signature(local.state) != signature(places):
+                raise Unrecordable("the client's state changes its shape from step to step")
+            fill(places, local.state)
+            chunk.next.add_(1)
+
+        return StepPlayer(step)
+
+    def _made_ready(self, recording: Recording, segment: Segment) -> Recording:
+        """Take the first steps on trial, undo them, and record one.
+
+        A step that cannot be recorded is played all the same, and the slot knows why.
+        """
+        slot, player = self._slot, recording.player
+        is_rest = segment.shape != tuple(pool.batch_size for pool in self._pools)
+        is_wanted = slot.unrecordable is None and (self._manner.record_rests or not is_rest)
+        try:
+            self._on_trial(player, recording.chunk)
+            if is_wanted and slot.stream is not None:
+                player.record(slot.stream, slot.memory)
+        except Unrecordable as error:
+            slot.give_up_recording(str(error))
+            player = self._player(self._local, recording.chunk)
+            self._on_trial(player, recording.chunk)
+        return Recording(player, recording.chunk)
+
+    def _on_trial(self, player: StepPlayer, chunk: Chunk) -> None:
+        slot, network = self._slot, self._network
+        weights, state, loss = read_weights(network), clone(self._places), slot.loss.clone()
+        memory = self._optimizer.state() or self._memory
+        device = slot.workspace.device
+        try:
+            with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+                for _ in range(TRIAL_STEPS):
+                    chunk.next.zero_()
+                    player.take()
+        finally:
+            write_weights(network, weights)
+            fill(self._places, state)
+            slot.loss.copy_(loss)
+            self._optimizer.restart(self._lr, self._annotated, memory)
+            chunk.next.zero_()
+
+    def _like(self, segment: Segment) -> Batch:
+        """A batch of the segment's shapes."""
+        device, classes = self._slot.workspace.device, self._task.class_count
+
+        def of_pool(size: int, pool: Pool) -> Batch:
+            image = torch.empty((size, *self._task.image_shape), device=device)
+            labels = torch.empty((size, classes), device=device)
+            rows = torch.empty(size, dtype=torch.int64, device=device)
+            return Batch((image,) * len(pool.views), labels, labels.bool(), rows)
+
+        batches = [of_pool(size, pool) for size, pool in zip(segment.shape, self._pools)]
+        drawn = None if segment.drawn is None else segment.drawn[0].to(device)
+        return replace(batches[0], drawn=drawn, beside=tuple(batches[1:]))

@@ -1,0 +1,63 @@
+"""A visit: one client's round in a slot, step by step, so that several can take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from fedquilt.client import Training, close_round, open_round
+from fedquilt.data.client_data import ClientData
+from fedquilt.engines.recorded.slot import Slot
+from fedquilt.engines.recorded.stage_play import Manner, StagePlay
+from fedquilt.method import Method, State
+from fedquilt.models.network import read_weights, write_weights
+from fedquilt.payload import Update
+from fedquilt.task import Task
+from fedquilt.tree import tree_map
+
+
+class Visit:
+    def __init__(
+        self,
+        slot: Slot,
+        method: Method,
+        task: Task,
+        data: ClientData,
+        received: State,
+        kept: State,
+        round_index: int,
+        manner: Manner,
+    ) -> None:
+        self._slot, self._method, self._task, self._manner = slot, method, task, manner
+        self._memories: State = kept.get("optimizer", {})
+        with slot.at_work():
+            held = slot.hold("received", received)
+            workspace = slot.workspace
+            self._local = open_round(method, task, workspace, data, held, kept, round_index)
+            write_weights(workspace.training, method.start(self._local))
+            self._local.state = method.begin(self._local)
+            slot.loss.zero_()
+        self._done = Training(slot.loss)
+
+    def steps(self) -> Iterator[None]:
+        """Play the round; after every step somebody else may have a turn."""
+        slot, local, done = self._slot, self._local, self._done
+        for number, stage in enumerate(self._method.stages(local.round_index)):
+            local.stage, local.stage_number = stage.name, number
+            with slot.at_work():
+                play = StagePlay(slot, self._method, self._task, local, stage, self._manner)
+                play.begin(self._memories.get(stage.name, {}))
+            yield from play.steps()
+            with slot.at_work():
+                local.state, memory = play.end()
+            done.steps += play.step_count
+            if memory:
+                done.memory[stage.name] = memory
+
+    def close(self) -> tuple[Update, State]:
+        """What the client sends and keeps, still on the device."""
+        weights = tree_map(torch.Tensor.contiguous, read_weights(self._slot.workspace.training))
+        self._done.loss = self._slot.loss.clone()
+        update, state = close_round(self._method, self._local, weights, self._done)
+        return update, tree_map(torch.Tensor.contiguous, state)

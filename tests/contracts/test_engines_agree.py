@@ -1,0 +1,74 @@
+"""Every method gives the same on the recorded engine as on the reference, state by state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
+from torch import nn
+
+from fedquilt.client_states import StatesInMemory
+from fedquilt.engines.local import LocalEngine
+from fedquilt.engines.recorded.engine import RecordedEngine
+from fedquilt.method import Method, State
+from fedquilt.rounds import run_rounds, start_server
+from fedquilt.tree import leaves, same_bits
+
+every_method = pytest.mark.parametrize("name", METHOD_NAMES)
+
+
+def _by_descent(method: Method) -> Method:
+    """With SGD, whose steps do not blow up the last bit of a gradient near 0, as Adam's do."""
+    training = replace(method.training, optimizer="sgd", momentum=0.5, decay="coupled")
+    return replace(method, training=training)
+
+
+def _trained(federation: Federation, method: Method, engine: LocalEngine) -> State:
+    server = start_server(method, federation.task, engine)
+    for round_ in run_rounds(method, federation.task, engine, server, cohort_size=3):
+        server = round_.server
+    return server
+
+
+def _draws_inside_steps(federation: Federation) -> bool:
+    """Dropout draws from one stream, so clients that take turns draw other numbers."""
+    modules = federation.task.build_network().modules()
+    return any(isinstance(module, nn.Dropout) and module.p > 0 for module in modules)
+
+
+@every_method
+def test_recorded_on_a_cpu_is_the_reference_bit_for_bit(name: str) -> None:
+    method = _by_descent(make_method(name))
+    federation = make_federation(rounds=3, annotated=((0,), (1,), (2,), (0, 1))).fitted(method)
+    slots = 1 if _draws_inside_steps(federation) else 2
+    kept, recorded_kept = StatesInMemory(), StatesInMemory()
+    expected = _trained(federation, method, federation.engine(kept))
+    engine = RecordedEngine(
+        federation.task,
+        federation.clients,
+        states=recorded_kept,
+        device="cpu",
+        slots=slots,
+        channels_last=False,
+    )
+    assert same_bits(_trained(federation, method, engine), expected)
+    assert engine.unrecordable is None
+    for client in federation.clients:
+        assert same_bits(recorded_kept.get(client), kept.get(client))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@every_method
+def test_recorded_on_a_gpu_is_close_to_the_reference(name: str) -> None:
+    method = _by_descent(make_method(name))
+    federation = make_federation(rounds=3).fitted(method)
+    if _draws_inside_steps(federation):
+        pytest.skip("dropout draws other numbers on a GPU")
+    expected = _trained(federation, method, federation.engine())
+    engine = RecordedEngine(federation.task, federation.clients, device="cuda", exact=True)
+    found = dict(leaves(_trained(federation, method, engine)))
+    assert engine.unrecordable is None
+    for path, leaf in leaves(expected):
+        torch.testing.assert_close(found[path], leaf, rtol=1e-3, atol=1e-5)

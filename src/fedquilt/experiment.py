@@ -124,9 +124,12 @@ class _Run:
             due = (round_.index + 1) % recipe.evaluation.every == 0 or is_last
             record = self._record(round_, self._assess() if due else None)
             self.folder.history.append(record)
-            # Not before: a saved round without its record would leave a gap in the history.
-            self.checkpoints.advance(round_.index + 1, round_.server)
-            if (round_.index + 1) % recipe.checkpoint_every == 0 or is_last:
+            is_saved = (round_.index + 1) % recipe.checkpoint_every == 0 or is_last
+            if is_saved or not self.engine.holds_states:
+                # Not before: a saved round without its record would leave a gap in the history.
+                self.engine.write_states()
+                self.checkpoints.advance(round_.index + 1, round_.server)
+            if is_saved:
                 self.folder.history.make_durable()
                 self.checkpoints.save()
             self.observe("round", record)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedquilt.local_training import LocalTraining
-from fedquilt.tree import Tree, Weights
+from fedquilt.tree import Weights
 
 
 class LocalOptimizer:
@@ -55,7 +55,7 @@ class LocalOptimizer:
     def forget_gradients(self) -> None:
         self._torch.zero_grad(set_to_none=True)
 
-    def state(self) -> Tree:
+    def state(self) -> dict[str, dict[str, Tensor]]:
         """The optimiser's memory by parameter name, for ``keep_optimizer``."""
         state = self._torch.state
         return {

@@ -69,10 +69,24 @@ def _read_dataclass(kind: Any, value: Any, where: str, tables: Tables) -> Any:
         raise UserError(f"{where} lacks {', '.join(missing)}")
     return kind(
         **{
-            key: read(hints[key], entry, f"{where}.{key}", tables)
+            key: read(hints[key], _completed(fields[key], entry, tables), f"{where}.{key}", tables)
             for key, entry in settings.items()
         }
     )
+
+
+def _completed(field: dataclasses.Field[Any], entry: Any, tables: Tables) -> Any:
+    """A table of some settings, the others as in the field's own default, not as in its type's.
+
+    A method's default training may differ from the usual one; naming its learning rate must not
+    undo that.
+    """
+    default: Any = field.default
+    is_partial = isinstance(entry, Mapping) and dataclasses.is_dataclass(default)
+    if not is_partial or isinstance(default, tuple(tables)):  # a name may choose another kind
+        return entry
+    known = {each.name: getattr(default, each.name) for each in dataclasses.fields(default)}
+    return known | dict(entry)
 
 
 def _variant(kind: Any, name: str | None, where: str) -> dict[str, Any]:

@@ -128,6 +128,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
     engine = _engine(federation, states=checkpoints)
     server = start_server(method, federation.task, engine)
     for round_ in run_rounds(method, federation.task, engine, server):
+        engine.write_states()
         checkpoints.advance(round_.index + 1, round_.server)
         checkpoints.save()
         if round_.index == 1:

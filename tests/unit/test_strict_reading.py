@@ -56,6 +56,24 @@ def outer(**settings: object) -> Outer:
     return read(Outer, {"needed": 1} | settings, "recipe", TABLES)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Particular:
+    """Its inner settings differ from those that Inner has by itself."""
+
+    inner: Inner = Inner(rate=9.0, counts=(7,))
+    pet: Animal = Bird(wingspan=3.0)
+
+
+def test_settings_left_out_are_those_of_the_field_not_of_its_type():
+    found = read(Particular, {"inner": {"rate": 2}}, "recipe", TABLES)
+    assert found.inner == Inner(rate=2.0, counts=(7,))
+
+
+def test_a_part_chosen_by_name_begins_with_its_own_defaults():
+    found = read(Particular, {"pet": {"name": "bird"}}, "recipe", TABLES)
+    assert found.pet == Bird(wingspan=1.0)
+
+
 def test_everything_at_once():
     found = outer(
         inner={"rate": 2, "counts": [1, 2], "pair": [1, 2.5]},

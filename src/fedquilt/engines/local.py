@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import ClassVar
 
 import torch
 
@@ -13,6 +14,7 @@ from fedquilt.client_states import ClientStates, StatesInMemory
 from fedquilt.data.client_data import ClientData
 from fedquilt.method import Method, State
 from fedquilt.payload import Mean, Update, addressed
+from fedquilt.privacy.transform import PayloadTransform, released, released_survey
 from fedquilt.task import Task
 from fedquilt.totals import Accumulator, Totals
 from fedquilt.tree import Weights
@@ -20,6 +22,8 @@ from fedquilt.tree import Weights
 
 class LocalEngine:
     """One scratch network and one accumulator, however many clients there are."""
+
+    holds_states: ClassVar[bool] = False  # whether states reach their store only when told to
 
     def __init__(
         self,
@@ -29,15 +33,20 @@ class LocalEngine:
         states: ClientStates | None = None,
         audit: PseudoLabelAudit | None = None,
         device: str = "cpu",
+        transforms: Sequence[PayloadTransform] = (),
     ) -> None:
         self._task = task
+        self._transforms = transforms
         self._clients = clients
-        self._states = StatesInMemory() if states is None else states
+        self._states: ClientStates = StatesInMemory() if states is None else states
         self._audit = audit
         self.workspace = Workspace.of(task, torch.device(device))
 
     def survey(self, method: Method) -> Totals:
-        answers = {name: method.survey(self._clients[name]) for name in sorted(self._clients)}
+        answers = {
+            name: released_survey(self._transforms, method, data, method.survey(data))
+            for name, data in sorted(self._clients.items())
+        }
         accumulator = Accumulator(next(iter(answers.values())), len(self._clients))
         for name, answer in answers.items():
             accumulator.add(name, answer)
@@ -53,10 +62,11 @@ class LocalEngine:
         accumulator = Accumulator(expected, len(self._clients))
         # A fixed order: sums do not depend on who came first.
         for name, update, state in self._played(method, payload, round_index, sorted(cohort)):
-            accumulator.add(name, update)
+            data, kept = self._clients[name], state["method"]
+            accumulator.add(name, released(self._transforms, method, data, kept, update))
             self._states.put(name, state)
             if self._audit is not None:
-                self._audit.record(name, method.pseudo_labels(state["method"]))
+                self._audit.record(name, method.pseudo_labels(kept))
         return accumulator.totals()
 
     def _played(
@@ -75,6 +85,9 @@ class LocalEngine:
                     round_index,
                 )
             yield name, update, state
+
+    def write_states(self) -> None:
+        """Bring clients' states into their store, where they are not there already."""
 
     def recall_pseudo_labels(self, method: Method) -> None:
         """After a resume, tell the audit what clients' stored states hold."""

@@ -14,6 +14,7 @@ from fedquilt.data.loading.viewing import Viewing
 
 BYTES = 2**27  # of images in a chunk
 MOST_STEPS = 128
+COLUMNS = ("labels", "known", "rows")  # what a batch has beside its views
 
 
 @dataclass(frozen=True)
@@ -92,13 +93,14 @@ class Chunk:
             for name, column in place.items()
             if name.isdigit()
         )
-        return Batch(views, *(self._at(place[name]) for name in ("labels", "known", "rows")))
+        labels, known, rows = (self._at(place[name]) for name in COLUMNS)
+        return Batch(views, labels, known, rows)
 
     def _at(self, column: Tensor) -> Tensor:
         return column.index_select(0, self.next)[0]
 
     def _empty(self, like: Batch, steps: int) -> dict[str, Tensor]:
-        names = [str(view) for view in range(len(like.views))] + ["labels", "known", "rows"]
+        names = [str(view) for view in range(len(like.views))] + [*COLUMNS]
         return {name: _rows_of(_column(like, name, self._channels_last), steps) for name in names}
 
 
@@ -125,13 +127,11 @@ def load_chunk(
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:
-    return Batch(
-        tuple(torch.cat(column) for column in zip(*(batch.views for batch in batches))),
-        *(
-            torch.cat([getattr(batch, name) for batch in batches])
-            for name in ("labels", "known", "rows")
-        ),
+    views = tuple(torch.cat(column) for column in zip(*(batch.views for batch in batches)))
+    labels, known, rows = (
+        torch.cat([getattr(batch, name) for batch in batches]) for name in COLUMNS
     )
+    return Batch(views, labels, known, rows)
 
 
 def _column(batch: Batch, name: str, channels_last: bool) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
+from typing import ClassVar
 
 import torch
 
@@ -14,6 +15,7 @@ from fedquilt.client import HOST
 from fedquilt.client_states import ClientStates
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.local import LocalEngine, named_in_errors
+from fedquilt.engines.recorded.held_states import HeldStates
 from fedquilt.engines.recorded.slot import Slot
 from fedquilt.engines.recorded.stage_play import Manner
 from fedquilt.engines.recorded.visit import Visit
@@ -25,6 +27,7 @@ from fedquilt.totals import Totals
 from fedquilt.tree import moved
 
 SLOTS = 16
+PINNED_BYTES = 2**34
 
 
 class RecordedEngine(LocalEngine):
@@ -32,8 +35,11 @@ class RecordedEngine(LocalEngine):
 
     The images lie on the device as bytes. ``exact`` draws augmentation as the reference engine
     does and computes in whole float32 with deterministic kernels, to compare the two engines;
-    without it draws are made on the device, which is faster and as random.
+    without it draws are made on the device, which is faster and as random. Clients' states stay
+    on the device up to ``device_state_bytes``, by default a quarter of its memory.
     """
+
+    holds_states: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -46,14 +52,26 @@ class RecordedEngine(LocalEngine):
         slots: int = SLOTS,
         exact: bool = False,
         channels_last: bool = True,
+        device_state_bytes: int | None = None,
     ) -> None:
         super().__init__(task, clients, states=states, audit=audit, device=device)
-        self._on_device = on_device(clients, self.workspace.device)
+        where = self.workspace.device
+        self._on_device = on_device(clients, where)
+        self._held = HeldStates(
+            self._states,
+            where,
+            device_bytes=state_bytes(where) if device_state_bytes is None else device_state_bytes,
+            host_bytes=PINNED_BYTES,
+        )
+        self._states = self._held
         self._exact, self._channels_last = exact, channels_last
         self._slot_limit = slots
         self._slots: list[Slot] = []
         self._method: Method | None = None
         self._is_cuda = self.workspace.device.type == "cuda"
+
+    def write_states(self) -> None:
+        self._held.write_down()
 
     @property
     def unrecordable(self) -> str | None:
@@ -89,7 +107,7 @@ class RecordedEngine(LocalEngine):
             for name, visit in zip(wave, visits):
                 with named_in_errors(name, method, round_index):
                     update, state = visit.close()
-                yield name, placed(update, device), moved(state, HOST)
+                yield name, placed(update, device), state
 
     def _visit(
         self,
@@ -151,6 +169,13 @@ class RecordedEngine(LocalEngine):
         return torch.backends.cudnn.flags(
             enabled=True, benchmark=not exact, deterministic=exact, allow_tf32=not exact
         )
+
+
+def state_bytes(device: torch.device) -> int:
+    """A quarter of the device's memory; on a CPU, where states are only passed on, some."""
+    if device.type != "cuda":
+        return 2**30
+    return torch.cuda.get_device_properties(device).total_memory // 4
 
 
 def on_device(clients: Mapping[str, ClientData], device: torch.device) -> dict[str, ClientData]:

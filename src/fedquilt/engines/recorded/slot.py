@@ -36,7 +36,7 @@ class Slot:
     ) -> None:
         network = task.build_network().to(device).train()
         if channels_last:
-            network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            network = network.to(memory_format=torch.channels_last)
         self.workspace = Workspace(network, frozen, device, prediction_batch(task, device))
         self.channels_last = channels_last
         self.loss = torch.zeros((), device=device)

@@ -1,0 +1,73 @@
+"""How far the recorded engine on a GPU is from the reference on a CPU, for every method.
+
+    python -m benchmarks.engine_agreement
+
+Three rounds of three clients by SGD in whole float32 with deterministic kernels: the largest gap
+between weights, beside how far training moved them. Networks with dropout draw other numbers on a
+GPU and are trained without it here.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from benchmarks.recording import write_results
+from fedquilt.engines.local import LocalEngine
+from fedquilt.engines.recorded.engine import RecordedEngine
+from fedquilt.method import Method, State
+from fedquilt.models.network import read_weights
+from fedquilt.rounds import run_rounds, start_server
+from fedquilt.tree import Tree, leaves
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
+
+
+def trained(federation: Federation, method: Method, engine: LocalEngine) -> State:
+    server = start_server(method, federation.task, engine)
+    for round_ in run_rounds(method, federation.task, engine, server):
+        server = round_.server
+    return server
+
+
+def gap(first: Tree, second: Tree) -> float:
+    other = dict(leaves(second))
+    gaps = [(leaf.double() - other[path].double()).abs().max() for path, leaf in leaves(first)]
+    return float(torch.stack(gaps).max())
+
+
+def compared(name: str, backbone: str) -> dict[str, object]:
+    settings = {"dropout": 0.0} if name in ("fedlgt", "fedc-tran") else {}
+    method = make_method(name, **settings)
+    training = replace(method.training, optimizer="sgd", momentum=0.5, decay="coupled")
+    method = replace(method, training=training)
+    federation = make_federation(backbone=backbone).fitted(method)
+    reference = trained(federation, method, federation.engine())
+    engine = RecordedEngine(federation.task, federation.clients, device="cuda", exact=True)
+    recorded = trained(federation, method, engine)
+    first = read_weights(federation.task.build_network())
+    before = {name: first[name] for name in reference["weights"]}
+    return {
+        "method": name,
+        "backbone": backbone,
+        "largest_gap": f"{gap(reference['weights'], recorded['weights']):.2e}",
+        "largest_move": f"{gap(reference['weights'], before):.2e}",
+        "unrecordable": engine.unrecordable or "",
+    }
+
+
+def main() -> None:
+    rows = []
+    for name in METHOD_NAMES:
+        for backbone in ("small-cnn", "small-resnet"):
+            rows.append(compared(name, backbone))
+            print(rows[-1], flush=True)
+    write_results("engine_agreement", rows, device="cuda")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
-"""What there is to choose from: methods, data sets, partitions, annotations and shipped recipes.
+"""What there is to choose from: methods, data sets, partitions, annotations, recipes and tables.
 
-All of it is read from source text, so that a list is there in a moment: importing a method would
-import torch.
+It is read from source text, or from files that are quick to import, so that a list is there in a
+moment: importing a method would import torch.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from fedquilt.data.partitions import PARTITIONS
 from fedquilt.data.sources import SOURCES
 from fedquilt.errors import UserError, nearest
 from fedquilt.methods import all_methods
+from fedquilt.recipes import TABLES, find_table
 from fedquilt.source_reading import Field, read_class
 
-KINDS = ("methods", "datasets", "partitions", "annotations", "recipes")
+KINDS = ("methods", "datasets", "partitions", "annotations", "recipes", "tables")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +45,13 @@ class Entry:
 
 
 def entries(kind: str) -> list[Entry]:
-    """All that there is of a kind: methods, datasets, partitions, annotations or recipes."""
+    """All that there is of a kind: one of ``KINDS``."""
     if kind not in KINDS:
         raise UserError(f"unknown kind {kind!r}{nearest(kind, KINDS)}")
     if kind == "recipes":
         return [_recipe_entry(path) for path in recipe_paths().values()]
+    if kind == "tables":
+        return [_table_entry(name) for name in TABLES]
     return [_entry(name, place) for name, place in _table(kind).items()]
 
 
@@ -85,6 +88,11 @@ def _recipe_entry(path: Path) -> Entry:
         idea=first.lstrip("# ") if first.startswith("#") else "",
         about=f"{settings['method']['name']} on {settings['data']['name']}",
     )
+
+
+def _table_entry(name: str) -> Entry:
+    table = find_table(name)
+    return Entry(name=name, idea=table.title, about=f"data: {', '.join(table.choices)}")
 
 
 def _entry(name: str, place: str) -> Entry:

@@ -6,10 +6,14 @@ import multiprocessing
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fedquilt.history import History
 from fedquilt.recipe import Recipe
+
+if TYPE_CHECKING:
+    from fedquilt.data.source import Source, Splits
 
 POLL_SECONDS = 0.25
 
@@ -21,25 +25,32 @@ def run_all(
     workers: int | None = None,
     device: str = "cpu",
     progress: Callable[[int, int], None] = lambda done, total: None,
+    failure: Callable[[Path, Exception], None] | None = None,
 ) -> None:
     """Run every recipe into its folder; a folder that holds the run already is gone on with.
 
     Args:
         workers: processes at a time, by default one per core; each computes on one thread.
         progress: is told how many of all rounds are done.
+        failure: is told of a run that failed, and the others go on; without it all are stopped.
     """
     total = sum(recipe.rounds for recipe in recipes.values())
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers or os.cpu_count(), mp_context=context) as pool:
-        waiting: set[Future[None]] = {
-            pool.submit(_run_one, recipe.to_dict(), folder, cache, device)
+        folders: dict[Future[None], Path] = {
+            pool.submit(_run_one, recipe.to_dict(), folder, cache, device): folder
             for folder, recipe in recipes.items()
         }
+        waiting = set(folders)
         try:
             while waiting:
                 finished, waiting = wait(waiting, POLL_SECONDS, return_when=FIRST_EXCEPTION)
                 for future in finished:
-                    future.result()
+                    error = future.exception()
+                    if isinstance(error, Exception) and failure is not None:
+                        failure(folders[future], error)
+                    else:
+                        future.result()
                 progress(sum(_rounds_done(folder) for folder in recipes), total)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -55,8 +66,17 @@ def _run_one(settings: dict[str, object], folder: Path, cache: Path, device: str
     from fedquilt.recipe import recipe_from
 
     torch.set_num_threads(1)  # the processes share the cores already
-    run(recipe_from(settings), folder, resume=True, cache=cache, device=device)
+    recipe = recipe_from(settings)
+    splits = _loaded(recipe.data, cache)
+    run(recipe, folder, resume=True, cache=cache, device=device, splits=splits)
+
+
+@lru_cache(maxsize=1)  # a process's next run is mostly on the same images
+def _loaded(source: Source, cache: Path) -> Splits:
+    return source.load(cache)
 
 
 def _rounds_done(folder: Path) -> int:
-    return len(History(folder / "history.jsonl").read())
+    """Lines are counted, not read: this is asked of many runs several times a second."""
+    history = folder / "history.jsonl"
+    return history.read_bytes().count(b"\n") if history.exists() else 0

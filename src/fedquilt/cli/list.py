@@ -15,6 +15,7 @@ from fedquilt.catalogue import KINDS, Entry, entries, recipe_paths
 from fedquilt.cli.console import print_json, results
 from fedquilt.cli.options import AsJson
 from fedquilt.errors import UserError, nearest
+from fedquilt.recipes import find_table
 from fedquilt.reports.tables import new_table
 from fedquilt.source_reading import Field
 
@@ -28,7 +29,7 @@ Verbose = Annotated[
 def list_entries(
     kind: Kind, names: Names = None, verbose: Verbose = False, as_json: AsJson = False
 ) -> None:
-    """List methods, datasets, partitions, annotations or recipes."""
+    """List methods, datasets, partitions, annotations, recipes or papers' tables."""
     chosen = _chosen(kind, names or [])
     if as_json:
         print_json([entry.to_dict() | _sent(kind, entry, verbose) for entry in chosen])
@@ -61,10 +62,14 @@ def _table(kind: str, chosen: list[Entry]) -> Table:
     table = new_table(kind.capitalize(), "name")
     table.columns[0].no_wrap = True
     table.add_column("idea", ratio=1)
-    table.add_column({"methods": "paper", "recipes": "what"}.get(kind, "about"), ratio=1)
+    about = {"methods": "paper", "recipes": "what", "tables": "can be run on"}
+    table.add_column(about.get(kind, "about"), ratio=1)
     for entry in chosen:
         table.add_row(Text(entry.name, style="bold"), Text(entry.idea), Text(entry.about))
-    commands = {"recipes": "fedquilt run NAME runs one; --verbose shows them"}
+    commands = {
+        "recipes": "fedquilt run NAME runs one; --verbose shows them",
+        "tables": "fedquilt reproduce NAME runs one; --verbose shows rows and columns",
+    }
     table.caption = commands.get(kind, f"fedquilt list {kind} NAME --verbose shows the settings")
     return table
 
@@ -76,6 +81,8 @@ def _show(kind: str, entry: Entry) -> None:
     if kind == "recipes":
         text = recipe_paths()[entry.name].read_text(encoding="utf-8")
         results.print(Text(f"\n{text}"), soft_wrap=True)
+    if kind == "tables":
+        _show_table(entry.name)
     if entry.fields:
         results.print(_settings_table("Settings", entry.fields))
     for name, settings in entry.variants.items():
@@ -83,6 +90,23 @@ def _show(kind: str, entry: Entry) -> None:
         results.print(Padding(Text(f'variant = "{name}": {changed}'), (0, 0, 1, 2)))
     if kind == "methods":
         results.print(_sent_table(entry.name))
+
+
+def _show_table(name: str) -> None:
+    """Its choices of data, the names for --cells, and when it counts as reproduced."""
+    table = find_table(name)
+    lines = [
+        *(f"--data {choice.name}: {choice.about}" for choice in table.choices.values()),
+        f"rows: {', '.join(row.name for row in table.rows)}",
+        *(
+            f"columns on {choice.name}: {', '.join(column.name for column in choice.columns)}"
+            for choice in table.choices.values()
+        ),
+        f"criterion: {table.criterion.words(table.labels)}",
+        *table.remarks,
+    ]
+    for line in lines:
+        results.print(Padding(Text(line), (0, 0, 0, 2)))
 
 
 def _settings_table(heading: str, fields: Iterable[Field]) -> Table:

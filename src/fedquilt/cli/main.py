@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from fedquilt import __version__
-from fedquilt.cli import compare, data, demo, evaluate, predict, run
+from fedquilt.cli import compare, data, demo, deploy, evaluate, predict, reproduce, run, server, site
 from fedquilt.cli import list as list_verb
 from fedquilt.cli.console import show_error
 from fedquilt.errors import UserError
@@ -53,10 +53,14 @@ def start(
 app.command("demo")(demo.demo)
 app.command("list")(list_verb.list_entries)
 app.command("run")(run.run)
+app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
 app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
 app.add_typer(data.app, name="data")
+app.add_typer(deploy.app, name="deploy")
+app.add_typer(site.app, name="site")
+app.add_typer(server.app, name="server")
 
 
 def main() -> None:

@@ -1,0 +1,148 @@
+"""``fedquilt reproduce``: a paper's table, run cell by cell, with its numbers beside ours."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from fedquilt.cli.console import Notes, note, print_json, results, say
+from fedquilt.cli.options import DEFAULT_CACHE, AsJson, Cache, Device, require_device
+from fedquilt.cli.rounds_progress import RoundsProgress
+from fedquilt.cli.run import Changes
+from fedquilt.recipes import find_table
+from fedquilt.reports.numbers import percent
+
+if TYPE_CHECKING:
+    from fedquilt.published_table import PublishedTable
+    from fedquilt.reproduction import CellRun
+
+Name = Annotated[str, typer.Argument(metavar="TABLE", help="A name of `list tables`.")]
+Data = Annotated[str | None, typer.Option(help="The data to run on. Default: the paper's.")]
+Folder = Annotated[Path | None, typer.Option("--from", help="The folder of the data's files.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Runs per cell, with seeds 0, 1, ...")]
+Cells = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ROWS/COLUMNS", help="Only these, e.g. 'fedavg,fedmlp/missing-*'."),
+]
+Rounds = Annotated[
+    int | None, typer.Option(min=1, help="Rounds of a run; methods' stages are scaled along.")
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Runs at a time. Default: one per core, one on a GPU.")
+]
+Out = Annotated[Path | None, typer.Option(help="Default: runs/PAPER-TABLE-DATA.")]
+
+
+def reproduce(
+    table: Name,
+    data: Data = None,
+    folder: Folder = None,
+    seeds: Seeds = 1,
+    cells: Cells = None,
+    rounds: Rounds = None,
+    changes: Changes = None,
+    device: Device = "cpu",
+    workers: Workers = None,
+    cache: Cache = DEFAULT_CACHE,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a paper's table and lay its numbers beside ours; finished cells are kept.
+
+    The exit code is 0 if the table's stated criterion holds, or cannot be judged by the cells
+    that ran, and 1 if it does not hold or a cell failed.
+    """
+    from fedquilt.reproduction import plan_runs
+
+    chosen = find_table(table, data, rounds)
+    require_device(device)
+    target = out or Path("runs") / f"{table.replace('/', '-')}-{chosen.choice.name}"
+    wanted = chosen.cells(cells or ())
+    runs = plan_runs(chosen, wanted, range(seeds), target, folder=folder, changes=changes or ())
+    done = sum(run.is_finished for run in runs)
+    say(
+        f"{chosen.title}\non {chosen.choice.name}: {len(runs)} runs of {chosen.rounds} rounds"
+        + (f", {done} of them finished before" if done else "")
+    )
+    command = _command(
+        table,
+        data=[chosen.choice.name],
+        **{"from": [] if folder is None else ["FOLDER"]},  # a path says nothing elsewhere
+        seeds=[seeds],
+        cells=cells or [],
+        rounds=[] if rounds is None else [rounds],
+        set=changes or [],
+        device=[device],
+    )
+    summary = _run(chosen, runs, target, command, cache=cache, device=device, workers=workers)
+    if as_json:
+        print_json(summary)
+    else:
+        _show(summary, target)
+    for name, error in summary["failed"].items():
+        note(f"{name} failed: {error}")
+    if summary["failed"] or summary["criterion"]["holds"] is False:
+        raise typer.Exit(1)
+
+
+def _command(table: str, **options: Sequence[object]) -> str:
+    """The command to repeat it all, for the files that are kept."""
+    words = [word for name, values in options.items() for v in values for word in (f"--{name}", v)]
+    return shlex.join(["fedquilt", "reproduce", table, *map(str, words)])
+
+
+def _run(
+    table: PublishedTable,
+    runs: Sequence[CellRun],
+    out: Path,
+    command: str,
+    *,
+    cache: Path,
+    device: str,
+    workers: int | None,
+) -> dict[str, Any]:
+    """The summary, with the runs that failed and why; files are written anew after every run."""
+    from fedquilt.reports.reproduced import reproduced
+    from fedquilt.reports.reproduced_files import write_reproduced
+    from fedquilt.reproduction import run_cells
+
+    def report(run: CellRun) -> None:
+        result, metric = run.result, table.criterion.metric
+        number = f"{table.labels[metric]} {percent(result['metrics'][metric])}"
+        say(f"{run.cell.name}, seed {run.seed}: {number}, {result['seconds']:.0f} s")
+        write_reproduced(reproduced(table, runs), out, command)
+
+    try:
+        with Notes(), RoundsProgress() as progress:
+            failed = run_cells(
+                runs, cache=cache, device=device, workers=workers, report=report, progress=progress
+            )
+    except KeyboardInterrupt:
+        say(f"\nstopped; the same command goes on with what is in {out}")
+        raise typer.Exit(130) from None
+    summary = reproduced(table, runs) | {"failed": failed}
+    write_reproduced(summary, out, command, with_picture=True)
+    return summary
+
+
+def _show(summary: dict[str, Any], out: Path) -> None:
+    from fedquilt.reports.reproduced_table import agreement_table, metric_table
+
+    if not summary["rows"]:
+        return
+    for metric in summary["metrics"]:
+        results.print(metric_table(summary, metric))
+    agreement = agreement_table(summary)
+    if agreement is not None:
+        results.print(agreement)
+    for remark in summary["remarks"]:
+        results.print(Text(f"- {remark}"))
+    criterion = summary["criterion"]
+    verdict = {True: "holds", False: "does not hold", None: "cannot be judged"}[criterion["holds"]]
+    results.print(Text(f"\nCriterion: {criterion['words']}: {verdict}. {criterion['found']}."))
+    say(f"written: table.json, table.csv and table.png in {out}")

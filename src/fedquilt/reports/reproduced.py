@@ -1,0 +1,135 @@
+"""A reproduced table as plain data: ours beside the paper's, the verdict, agreement of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedquilt.published_numbers import AVERAGE
+from fedquilt.published_table import PublishedTable, Row
+from fedquilt.reports.numbers import deviation_or_none, mean_or_none
+from fedquilt.reports.rank_agreement import spearman
+from fedquilt.reproduction import CellRun
+
+Described = Mapping[str, Any]  # a row: what _row returns
+Finished = Sequence[tuple[CellRun, Mapping[str, Any]]]  # runs with their results
+Values = dict[str, dict[int, dict[str, float | None]]]  # column -> seed -> metric -> percent
+
+
+def reproduced(table: PublishedTable, runs: Sequence[CellRun]) -> dict[str, Any]:
+    """All numbers are in percent; runs that are not finished are left out."""
+    finished = [(run, run.result) for run in runs if run.is_finished]
+    rows = [
+        _row(table, row, own)
+        for row in table.rows
+        if (own := [each for each in finished if each[0].cell.row == row])
+    ]
+    ran = {run.cell.column.name for run, _ in finished}
+    return {
+        "table": table.name,
+        "title": table.title,
+        "data": table.choice.name,
+        "rounds": sorted({result["rounds"] for _, result in finished}),
+        "columns": {each.name: each.label for each in table.choice.columns if each.name in ran},
+        "metrics": {metric.name: metric.label for metric in table.metrics},
+        "references": {each.label: each.same_data for each in table.choice.references},
+        "rows": rows,
+        "criterion": _verdict(table, rows),
+        "rank_agreement": _rank_agreement(table, rows),
+        "remarks": list(table.remarks),
+        "environments": _distinct([result["environment"] for _, result in finished]),
+    }
+
+
+def _row(table: PublishedTable, row: Row, finished: Finished) -> dict[str, Any]:
+    """A method over the columns and seeds that have run."""
+    values: Values = {}
+    for run, result in finished:
+        percents = {each.name: _percent(result["metrics"][each.name]) for each in table.metrics}
+        values.setdefault(run.cell.column.name, {})[run.seed] = percents
+    if len(values) == len(table.choice.columns) > 1:
+        values[AVERAGE] = _average(values)
+    return {
+        "row": row.name,
+        "label": row.label,
+        "kind": row.kind,
+        "seeds": sorted({run.seed for run, _ in finished}),
+        "seconds_per_run": mean_or_none(result["seconds"] for _, result in finished),
+        "columns": {
+            column: {
+                metric.name: _summary([each[metric.name] for each in by_seed.values()])
+                | {"published": _published(table, row.name, column, metric.name)}
+                for metric in table.metrics
+            }
+            for column, by_seed in values.items()
+        },
+    }
+
+
+def _average(values: Values) -> dict[int, dict[str, float | None]]:
+    """Over the columns, seed by seed, so that its deviation is one over seeds as well."""
+    cells = list(values.values())
+    seeds = [seed for seed in cells[0] if all(seed in cell for cell in cells)]
+    return {
+        seed: {
+            metric: mean_or_none(cell[seed][metric] for cell in cells) for metric in cells[0][seed]
+        }
+        for seed in seeds
+    }
+
+
+def _summary(values: list[float | None]) -> dict[str, Any]:
+    mean, deviation = mean_or_none(values), deviation_or_none(values)
+    return {"mean": mean, "deviation": deviation, "values": values}
+
+
+def _published(table: PublishedTable, row: str, column: str, metric: str) -> dict[str, Any]:
+    return {each.label: each.value(row, column, metric) for each in table.choice.references}
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else round(100 * share, 4)
+
+
+def _verdict(table: PublishedTable, rows: Sequence[Described]) -> dict[str, Any]:
+    criterion, labels = table.criterion, table.labels
+    means: dict[str, dict[str, float]] = {}
+    for row in rows:
+        for column, numbers in row["columns"].items():
+            mean = numbers[criterion.metric]["mean"]
+            if row["kind"] == "rival" and column != AVERAGE and mean is not None:
+                means.setdefault(row["row"], {})[column] = mean
+    verdict = criterion.judge(means, labels)
+    return {"words": criterion.words(labels), "holds": verdict.holds, "found": verdict.found}
+
+
+def _rank_agreement(table: PublishedTable, rows: Sequence[Described]) -> list[dict[str, Any]]:
+    """For each of the paper's data sets, metrics and columns: are the same methods ahead?"""
+    columns = [*(column.name for column in table.choice.columns), AVERAGE]
+    found = []
+    for reference in table.choice.references:
+        for metric in table.metrics:
+            for column in columns:
+                pairs = _pairs(rows, reference.label, metric.name, column)
+                place = {"reference": reference.label, "metric": metric.name, "column": column}
+                rho = spearman([a for a, _ in pairs], [b for _, b in pairs])
+                if rho is not None:
+                    found.append({**place, "methods": len(pairs), "spearman": round(rho, 4)})
+    return found
+
+
+def _pairs(
+    rows: Sequence[Described], reference: str, metric: str, column: str
+) -> list[tuple[float, float]]:
+    """The paper's number and ours, of each rival that has both."""
+    cells = [
+        row["columns"][column]
+        for row in rows
+        if row["kind"] == "rival" and column in row["columns"]
+    ]
+    pairs = [(cell[metric]["published"][reference], cell[metric]["mean"]) for cell in cells]
+    return [pair for pair in pairs if None not in pair]
+
+
+def _distinct(environments: list[Any]) -> list[Any]:
+    return [each for place, each in enumerate(environments) if each not in environments[:place]]

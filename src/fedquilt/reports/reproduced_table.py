@@ -1,0 +1,121 @@
+"""A reproduced table for people, and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from fedquilt.published_numbers import AVERAGE
+from fedquilt.reports.numbers import NOTHING
+from fedquilt.reports.tables import new_table
+
+
+def metric_table(summary: Mapping[str, Any], metric: str) -> Table:
+    """For each method a line of ours, and below it one for each of the paper's data sets."""
+    columns = _columns(summary)
+    spread = any(len(row["seeds"]) > 1 for row in summary["rows"])
+    meaning = ", ours mean ± standard deviation over seeds" if spread else ""
+    table = new_table(f"{summary['metrics'][metric]} (%){meaning}", "method")
+    table.add_column("")
+    for label in columns.values():
+        table.add_column(label, justify="right", no_wrap=True)
+    table.add_column("s a run", justify="right")
+    for row in summary["rows"]:
+        cells = [row["columns"].get(column, {}).get(metric, {}) for column in columns]
+        seconds = f"{row['seconds_per_run']:.0f}"
+        table.add_row(Text(row["label"], style="bold"), "ours", *map(_ours, cells), seconds)
+        for reference in summary["references"]:
+            published = [cell.get("published", {}).get(reference) for cell in cells]
+            if any(number is not None for number in published):
+                numbers = [NOTHING if each is None else f"{each:.1f}" for each in published]
+                table.add_row("", f"paper, {reference}", *numbers, "", style="dim")
+    return table
+
+
+def _columns(summary: Mapping[str, Any]) -> dict[str, str]:
+    has_average = any(AVERAGE in row["columns"] for row in summary["rows"])
+    return {**summary["columns"], **({AVERAGE: AVERAGE} if has_average else {})}
+
+
+def _ours(cell: Mapping[str, Any]) -> str:
+    mean, deviation = cell.get("mean"), cell.get("deviation")
+    if mean is None:
+        return NOTHING
+    return f"{mean:.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
+
+
+def agreement_table(summary: Mapping[str, Any]) -> Table | None:
+    """How far the methods' order is the paper's; None where too few methods have both numbers."""
+    found = {
+        (each["reference"], each["metric"], each["column"]): each
+        for each in summary["rank_agreement"]
+    }
+    if not found:
+        return None
+    columns = _columns(summary)
+    table = new_table("Methods in the paper's order? Spearman's rank correlation", "paper's data")
+    table.add_column("metric")
+    for label in columns.values():
+        table.add_column(label, justify="right", no_wrap=True)
+    table.add_column("methods", justify="right")
+    for reference, metric in dict.fromkeys((place[0], place[1]) for place in found):
+        places = [found.get((reference, metric, column)) for column in columns]
+        numbers = [NOTHING if each is None else f"{each['spearman']:+.2f}" for each in places]
+        methods = max(each["methods"] for each in places if each is not None)
+        table.add_row(Text(reference), summary["metrics"][metric], *numbers, str(methods))
+    table.caption = "1: the same order, 0: none in common, -1: the opposite; bounds left out"
+    return table
+
+
+def write_csv(summary: Mapping[str, Any], path: Path, command: str) -> None:
+    """A line per method, column and metric, each with what it was made with."""
+    made_with = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "command": command,
+        "hardware": _said(summary, "device", "cores"),
+        "versions": _said(summary, "fedquilt", "torch", "python"),
+    }
+    lines = [
+        {
+            "table": summary["table"],
+            "data": summary["data"],
+            "method": row["label"],
+            "kind": row["kind"],
+            "column": column,
+            "metric": metric,
+            "ours": _rounded(numbers["mean"]),
+            "deviation": _rounded(numbers["deviation"]),
+            "per_seed": " ".join(_rounded(value) for value in numbers["values"]),
+            **{
+                f"published_{reference}": _rounded(published)
+                for reference, published in numbers["published"].items()
+            },
+            "seconds_per_run": f"{row['seconds_per_run']:.1f}",
+            "seeds": " ".join(map(str, row["seeds"])),
+            **made_with,
+        }
+        for row in summary["rows"]
+        for column, metrics in row["columns"].items()
+        for metric, numbers in metrics.items()
+    ]
+    if lines:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, [*lines[0]], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(lines)
+
+
+def _rounded(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _said(summary: Mapping[str, Any], *facts: str) -> str:
+    """Facts of the machines and versions that runs were made with, each once."""
+    said = [", ".join(f"{fact} {each[fact]}" for fact in facts) for each in summary["environments"]]
+    return "; ".join(dict.fromkeys(said))

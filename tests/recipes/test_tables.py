@@ -1,0 +1,167 @@
+"""Every cell of every published table is a whole recipe; the papers' numbers are the papers'."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from markdown_pages import ROOT, blocks, code_spans
+
+from fedquilt.errors import UserError
+from fedquilt.published_numbers import AVERAGE
+from fedquilt.published_table import PublishedTable
+from fedquilt.recipe import Recipe, read_recipe, recipe_from
+from fedquilt.recipes import TABLES, find_table
+
+CHOICES = [(name, data) for name in TABLES for data in find_table(name).choices]
+
+
+def all_recipes(table: PublishedTable, folder: Path) -> dict[str, Recipe]:
+    """Also those of variants, which are not run unasked."""
+    every_row = ",".join(row.name for row in table.rows)
+    return {cell.name: table.recipe(cell, 3, folder) for cell in table.cells([every_row])}
+
+
+def toml(settings: Mapping[str, Any]) -> str:
+    """Enough of TOML for a recipe: every value on a line, tables inside tables inline."""
+
+    def inline(value: Any) -> str:
+        if isinstance(value, Mapping):
+            return "{" + ", ".join(f"{key} = {inline(each)}" for key, each in value.items()) + "}"
+        if isinstance(value, list | tuple):
+            return "[" + ", ".join(map(inline, value)) + "]"
+        return json.dumps(value)
+
+    return "".join(f"{key} = {inline(value)}\n" for key, value in settings.items())
+
+
+@pytest.mark.parametrize(("name", "data"), CHOICES)
+def test_every_cell_is_a_recipe_that_survives_json_and_toml(name: str, data: str, tmp_path: Path):
+    table = find_table(name, data)
+    recipes = all_recipes(table, tmp_path)
+    assert len(recipes) == len(table.rows) * len(table.choice.columns)
+    assert len({recipe.hash for recipe in recipes.values()}) == len(recipes)  # no two are the same
+    for recipe in recipes.values():
+        assert recipe_from(json.loads(json.dumps(recipe.to_dict()))) == recipe
+        assert (recipe.seed, recipe.rounds) == (3, table.rounds)
+        hash(recipe.data)  # a process keeps its images by it
+    cell = table.cells()[-1]
+    file = tmp_path / "cell.toml"
+    file.write_text(toml(table.settings(cell, 3, tmp_path)), encoding="utf-8")
+    assert read_recipe(file) == recipes[cell.name]
+
+
+@pytest.mark.parametrize(("name", "data"), CHOICES)
+def test_all_published_numbers_belong_to_a_row(name: str, data: str):
+    table = find_table(name, data)
+    rows = {row.name for row in table.rows}
+    for reference in table.choice.references:
+        assert reference.values.keys() <= rows
+        assert set(reference.columns) == {column.name for column in table.choice.columns}
+    assert table.criterion.row in rows
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "row", "column", "numbers"),
+    [
+        ("fedmlp/table1", "ich", "fedmlp", "missing-4", (80.07, 88.47, 59.31)),
+        ("fedmlp/table1", "ich", "rscfed", "missing-3", (67.55, 85.40, 61.43)),
+        ("fedmlp/table1", "chestxray14", "fednoro", "missing-5", (67.68, 74.75, 25.97)),
+        ("fedmlp/table1", "chestxray14", "cbafed", AVERAGE, (58.68, 68.03, 19.54)),
+        ("fedlsm/table1", "chestxray14", "moon-star", "identified-3", (77.2,)),
+        ("fedlsm/table1", "chestxray14", "fedlsm", "identified-3", (79.1,)),
+        ("fedlsm/table2", "ham10000", "fedpu", "identified-3", (92.7, 79.6, 55.0, 69.9, 57.0)),
+        ("fedlsm/table2", "ham10000", "fedlsm", "identified-3", (96.0, 84.6, 71.3, 76.3, 69.9)),
+        ("fednca-ml/table1", "cifar10", "fednca-ml", "beta-0.5", (87.55, 48.17, 87.00, 48.61)),
+        ("fednca-ml/table1", "cifar10", "fedlgt", "beta-0.1", (80.54, 36.30, 80.65, 39.24)),
+        ("fednca-ml/table1", "dermamnist", "fedavg", "beta-0.1", (83.88, 42.79, 87.23, 62.81)),
+        ("fednca-ml/ablation", "cifar10", "etf", "beta-0.5", (83.44, 15.29)),
+        ("fednca-ml/ablation", "dermamnist", "all", "beta-0.1", (87.69, 51.38)),
+    ],
+)
+def test_published_numbers(name: str, data: str, row: str, column: str, numbers: tuple[float, ...]):
+    table = find_table(name, data)
+    (reference,) = table.choice.references
+    assert reference.same_data
+    found = tuple(reference.value(row, column, metric.name) for metric in table.metrics)
+    assert found == numbers
+
+
+@pytest.mark.parametrize(
+    ("data", "row", "averages"),
+    [
+        ("ich", "fedavg", (62.34, 85.31, 55.56)),
+        ("ich", "fedfixmatch", (69.44, 83.59, 54.38)),
+        ("ich", "fedmlp", (81.73, 90.98, 67.29)),
+        ("chestxray14", "fedavg-pl", (58.55, 70.86, 19.90)),
+        ("chestxray14", "fedmlp", (68.91, 77.18, 26.50)),
+    ],
+)
+def test_averages_of_the_columns_are_those_that_the_paper_prints(
+    data: str, row: str, averages: tuple[float, ...]
+):
+    table = find_table("fedmlp/table1", data)
+    (reference,) = table.choice.references
+    found = [reference.value(row, AVERAGE, metric.name) for metric in table.metrics]
+    assert found == pytest.approx(averages, abs=0.0101)  # the paper averaged unrounded numbers
+
+
+def test_fedmlp_table_has_the_papers_nine_methods_and_four_levels():
+    table = find_table("fedmlp/table1", "cifar10")
+    assert len({cell.row.name for cell in table.cells()}) == 9
+    annotations = [column.settings["annotation"] for column in table.choice.columns]
+    assert [each["missing"] for each in annotations] == [1, 4, 7, 9]
+    assert [each["one_to_one"] for each in annotations] == [False, False, False, True]
+
+
+def test_stages_shrink_with_the_rounds_and_shares_grow():
+    def method(row: str, rounds: int) -> dict[str, Any]:
+        table = find_table("fedmlp/table1", "cifar10", rounds)
+        (settings,) = (each.settings for each in table.rows if each.name == row)
+        return dict(settings["method"])
+
+    paper, short = method("fedmlp", 500), method("fedmlp", 50)
+    assert (paper["warmup_rounds"], short["warmup_rounds"]) == (50, 5)
+    assert (paper["negative_share"], paper["positive_share"]) == (0.005, 0.01)
+    assert short["negative_share"] == 0.0489  # 1 - 0.995 ** 10
+    assert short["positive_share"] == 0.0956  # 1 - 0.99 ** 10
+    assert (method("fednoro", 50)["ramp_start"], method("fednoro", 50)["ramp_end"]) == (1, 49)
+    assert method("cbafed", 2)["warmup_rounds"] == 1
+
+
+def test_starred_rows_average_head_rows_over_annotators(tmp_path: Path):
+    recipes = all_recipes(find_table("fedlsm/table1", "chestxray14"), tmp_path)
+    head_rows = {
+        name.partition("/")[0]: recipe.to_dict()["method"]["head_rows"]
+        for name, recipe in recipes.items()
+    }
+    assert {name for name, rule in head_rows.items() if rule == "annotated"} == {
+        *("fedavg-star", "fedprox-star", "moon-star", "fixmatch-star", "fssl-star", "fpsl")
+    }
+
+
+def test_rows_of_fednca_ml_count_clients_equally(tmp_path: Path):
+    for recipe in all_recipes(find_table("fednca-ml/table1", "cifar10"), tmp_path).values():
+        method = recipe.to_dict()["method"]
+        assert (method["weighting"], method["positive_weight"]) == ("uniform", "none")
+        assert method["training"]["decay"] == "decoupled"
+
+
+def test_page_names_every_table_and_its_data_and_its_example_runs(
+    capsys: pytest.CaptureFixture[str],
+):
+    spans = code_spans((ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8"))
+    assert TABLES.keys() | {data for _, data in CHOICES} <= spans
+    (program,) = blocks("docs/reproduce.md", "python")
+    exec(program, {})
+    assert capsys.readouterr().out == "30\n"
+
+
+def test_unknown_names_are_answered_with_the_nearest():
+    with pytest.raises(UserError, match=r"unknown table 'fedmlp/tabel1'; did you mean 'fedmlp/ta"):
+        find_table("fedmlp/tabel1")
+    with pytest.raises(UserError, match=r"fedmlp/table1 has no data called 'cifar'; did you mean"):
+        find_table("fedmlp/table1", "cifar")

@@ -30,7 +30,8 @@ from fedquilt.task import Task
 BATCH = 32
 CLASSES = 10
 CLIENTS = {28: 10, 64: 10, 224: 8}
-STEPS = {28: 120, 64: 120, 224: 40}  # per client and round
+STEPS = 120  # per client and round
+IMAGES = 40 * BATCH  # per client: three epochs
 TARGETS = {28: (14, 0.40), 64: (13, 0.50), 224: (3.5, 0.90)}  # against eager, of the bound
 
 
@@ -93,9 +94,9 @@ def images_per_second(engine: LocalEngine, method: Method, task: Task, rounds: i
 
 
 def measure(name: str, size: int, stage: str, rounds: int) -> dict[str, object]:
-    count, steps = CLIENTS[size], STEPS[size]
+    count, steps = CLIENTS[size], STEPS
     device = torch.device("cuda")
-    many = clients_of(size, count, BATCH * steps)
+    many = clients_of(size, count, IMAGES)
     method = method_of(name, BATCH, steps, stage)
     task = task_of(method, many, size)
     recorded = RecordedEngine(task, many)
@@ -113,7 +114,7 @@ def measure(name: str, size: int, stage: str, rounds: int) -> dict[str, object]:
         device="cuda",
     )
     eager = images_per_second(loop, few, task, 1)
-    one = clients_of(size, 1, BATCH * steps * count)
+    one = clients_of(size, 1, IMAGES * count)
     wide = method_of(name, BATCH * count, steps, stage)
     alone = task_of(wide, one, size)
     bound = images_per_second(RecordedEngine(alone, one), wide, alone, rounds)

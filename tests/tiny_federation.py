@@ -28,12 +28,13 @@ def make_method(name: str, **settings: object) -> Method:
     """A method by its name, quick enough for tests; staged methods leave their warm-up early."""
     method_class = find("method", METHODS, name)
     method = method_class(**settings)
-    training = replace(method.training, batch_size=8, lr=0.01)
+    training = replace(method.training, batch_size=8, lr=0.01, epochs=1)
     early = {"warmup_rounds": 1} if hasattr(method, "warmup_rounds") else {}
     generous = (
         {"negative_share": 0.3, "positive_share": 0.3} if hasattr(method, "negative_share") else {}
     )
-    return replace(method, **{"training": training} | early | generous | settings)
+    narrow = {"width": 16} if hasattr(method, "width") else {}
+    return replace(method, **{"training": training} | early | generous | narrow | settings)
 
 
 def synthetic_labels(count: int, generator: torch.Generator) -> Tensor:
@@ -97,6 +98,7 @@ def make_federation(
             indices=torch.arange(images_each),
             labels=torch.where(known, truth, hidden),
             known=known,
+            secret=b"shared by all sites",
         )
     if reverse:
         clients = dict(reversed(clients.items()))

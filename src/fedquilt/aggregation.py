@@ -16,6 +16,8 @@ from fedquilt.tree import Weights, add, sub, zeros_like
 
 Weighting = Literal["samples", "uniform"]
 HeadRows = Literal["all", "annotators", "annotated", "positives"]
+FAINT = 1e-100  # beside any weight to speak of it changes no bit; alone it still makes a mean
+SPARE_ROWS = "spare_rows"  # a part: the head under other weights, for rows nobody had weight for
 
 
 def head_row_weights(rule: HeadRows, weight: float, data: ClientData) -> Tensor:
@@ -34,6 +36,14 @@ def head_row_weights(rule: HeadRows, weight: float, data: ClientData) -> Tensor:
     return torch.full((data.known.shape[1],), weight, dtype=torch.float64)
 
 
+def or_faintly(weight: float, otherwise: float) -> float:
+    """``weight``; for a client without any, ``otherwise`` so faintly that only its likes see it.
+
+    A cohort in which nobody has weight is then averaged by ``otherwise``, and nobody has to know.
+    """
+    return weight if weight > 0 else FAINT * otherwise
+
+
 def split(weights: Weights, layout: Layout) -> dict[str, Weights]:
     """The weights as the parts that are sent; a network without buffers sends none."""
     names = {"body": layout.body, "head": layout.head, "buffers": layout.buffers}
@@ -50,18 +60,29 @@ def weight_parts(
     }
 
 
+def by_row_counts(parts: Update, counts: Tensor) -> Update:
+    """Head rows count by ``counts``, (C,); where nobody counted any, as they would have before."""
+    if "head" not in parts:
+        return parts
+    return {**parts, "head": Mean(parts["head"].value, counts), SPARE_ROWS: parts["head"]}
+
+
 def change_of(weights: Weights, received: Weights) -> Weights:
     change: Weights = sub(weights, received)
     return change
 
 
 def mean_change(totals: Totals) -> Weights:
-    """The mean change of all trainable weights; a head row nobody had weight for does not move."""
-    change: Weights = {}
-    for part in ("body", "head"):
-        if part in totals.expected:
-            unmoved = zeros_like(totals.expected[part].value) if part == "head" else None
-            change |= totals.mean(part, otherwise=unmoved)
+    """The mean change of all trainable weights.
+
+    A head row nobody had weight for changes as in the spare rows, if they are sent, or not at all.
+    """
+    change: Weights = totals.mean("body") if "body" in totals.expected else {}
+    if "head" in totals.expected:
+        otherwise = zeros_like(totals.expected["head"].value)
+        if SPARE_ROWS in totals.expected:
+            otherwise = totals.mean(SPARE_ROWS, otherwise=otherwise)
+        change |= totals.mean("head", otherwise=otherwise)
     return change
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ def save_models(
         {
             "classes": list(task.classes),
             "image_shape": list(task.image_shape),
-            "model": plain(replace(task.model, weights="random"), {}),  # the file's replace them
+            "model": plain(task.model.for_weights_at_hand(), {}),
             "threshold": recipe.evaluation.threshold,
             "files": files,
         },

@@ -37,6 +37,7 @@ class Gather:
 
     value: Tree
     any_length: bool = False  # the first axis of every leaf may differ from client to client
+    is_weight: bool = False  # clients are weighed by it, so it is checked as a weight
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,11 @@ def add_to(sums: dict[str, Tree], part: Sum | Mean) -> None:
         tree_map(lambda total, leaf: total.add_(leaf), sums["total"], part.value)
         return
     weight = weight_of(part)
+    scale = weight.item() if weight.ndim == 0 else None  # once: it may wait for a device
 
     def grow(total: Tensor, leaf: Tensor) -> Tensor:
-        if weight.ndim == 0:
-            return total.add_(leaf, alpha=weight.item())
+        if scale is not None:
+            return total.add_(leaf, alpha=scale)
         return total.add_(leaf.to(torch.float64) * over_leading_axes(weight, leaf))
 
     tree_map(grow, sums["total"], part.value)

@@ -16,9 +16,11 @@ from fedquilt.assessment import GLOBAL
 from fedquilt.data.bad_image import BadImage
 from fedquilt.data.image_files import Decoding, decode_image
 from fedquilt.data.loading.viewing import Viewing
+from fedquilt.data.loading.views import normalise
 from fedquilt.errors import UserError, nearest
 from fedquilt.evaluation import predict_probabilities
 from fedquilt.model_files import load_weights
+from fedquilt.models.ladm import attention_maps
 from fedquilt.models.network import Network, Output, write_weights
 from fedquilt.models.spec import ModelSpec
 from fedquilt.recipe import Recipe
@@ -82,11 +84,7 @@ class TrainedModels:
 
     def probabilities(self, images: Tensor, client: str | None, device: str = "cpu") -> Tensor:
         """(N, C) for uint8 images, by the network of ``client``, or the one for everybody."""
-        if images.dtype != torch.uint8 or tuple(images.shape[1:]) != self.image_shape:
-            raise UserError(
-                f"expected uint8 images of shape (N, {', '.join(map(str, self.image_shape))}), "
-                f"found {str(images.dtype).removeprefix('torch.')} of shape {tuple(images.shape)}"
-            )
+        self._require_fitting(images)
         network = self._network(client).to(device)
         if not len(images):
             return torch.zeros(0, self._task.class_count)
@@ -104,6 +102,24 @@ class TrainedModels:
             batch_size=self.recipe.evaluation.batch_size,
             device=torch.device(device),
         )
+
+    def attention(self, images: Tensor, client: str | None, device: str = "cpu") -> Tensor:
+        """Where each class looks in uint8 images, (N, C, height, width); see ``attention_maps``."""
+        self._require_fitting(images)
+        network = self._network(client).to(device)
+        viewing = self._task.viewing
+        maps = [
+            attention_maps(network, normalise(batch.to(device), viewing.mean, viewing.std)).cpu()
+            for batch in images.split(self.recipe.evaluation.batch_size)
+        ]
+        return torch.cat(maps)
+
+    def _require_fitting(self, images: Tensor) -> None:
+        if images.dtype != torch.uint8 or tuple(images.shape[1:]) != self.image_shape:
+            raise UserError(
+                f"expected uint8 images of shape (N, {', '.join(map(str, self.image_shape))}), "
+                f"found {str(images.dtype).removeprefix('torch.')} of shape {tuple(images.shape)}"
+            )
 
     def _network(self, client: str | None) -> Network:
         name = GLOBAL if client is None else client

@@ -11,6 +11,9 @@ from torch import Tensor
 from fedquilt.payload import Gather, Mean, Update, weight_of
 from fedquilt.tree import Tree, leaves
 
+TRAINED = ("body", "buffers", "training_loss")  # in these a client that has trained has weight
+HEAVIEST = 1e9  # weights are images, labels or steps; beyond that, one client would be the model
+
 
 class RefusedUpdate(ValueError):
     """An update that was not taken; the totals are as if it had never come."""
@@ -34,8 +37,13 @@ def check_update(update: Update, expected: Update, client: str) -> None:
         heaviest = 1.0
         if isinstance(part, Mean) and isinstance(like, Mean):
             heaviest = _check_weight(part, like, where)
+            if name in TRAINED:
+                _check_counts(heaviest, where)
         may_be_longer = isinstance(like, Gather) and like.any_length
         _check_value(part.value, like.value, where, heaviest, first_axis=int(may_be_longer))
+        if isinstance(like, Gather) and like.is_weight:
+            for _, weight in leaves(part.value):
+                _check_counts(_check_weight_numbers(weight, where), where)
 
 
 def _check_value(value: Tree, like: Tree, where: str, heaviest: float, *, first_axis: int) -> None:
@@ -69,12 +77,16 @@ def _peaks(found: Mapping[str, Tensor]) -> dict[str, float]:
 
     One pass over each, and one wait for the device over all.
     """
-    numbers = {
-        path: torch.stack(torch.aminmax(leaf)).abs().amax().double()
+    ends = {
+        path: torch.aminmax(leaf)
         for path, leaf in found.items()
         if leaf.is_floating_point() and leaf.numel()
     }
-    return dict(zip(numbers, torch.stack(list(numbers.values())).tolist())) if numbers else {}
+    if not ends:
+        return {}
+    lows, highs = zip(*ends.values())
+    sizes = [torch.stack([end.double() for end in column]).abs() for column in (lows, highs)]
+    return dict(zip(ends, torch.maximum(*sizes).tolist()))
 
 
 def _branches(tree: object, where: str, prefix: str = "") -> set[str]:
@@ -107,6 +119,21 @@ def _check_weight(part: Mean, like: Mean, where: str) -> float:
             f"{where}: expected a weight of shape {tuple(wanted.shape)}, "
             f"found {tuple(weight.shape)}"
         )
+    return _check_weight_numbers(weight, where)
+
+
+def _check_weight_numbers(weight: Tensor, where: str) -> float:
+    """The largest, if all are fine."""
     if not bool(torch.isfinite(weight).all()) or bool((weight < 0).any()):
         raise RefusedUpdate(f"{where}: a weight must be finite and not negative")
-    return float(weight.amax()) if weight.numel() else 0.0
+    heaviest = float(weight.amax()) if weight.numel() else 0.0
+    if heaviest > HEAVIEST:
+        raise RefusedUpdate(
+            f"{where}: a weight of {heaviest:g} is above {HEAVIEST:g}, more than any client has"
+        )
+    return heaviest
+
+
+def _check_counts(heaviest: float, where: str) -> None:
+    if heaviest == 0:
+        raise RefusedUpdate(f"{where}: its weight is 0, so there might be no mean")

@@ -13,7 +13,7 @@ from fedquilt.checkpoint import Checkpoints
 from fedquilt.client import LOSS_PART, Workspace, run_client
 from fedquilt.method import Method, State
 from fedquilt.object_store import ObjectStore
-from fedquilt.payload import Mean, Part
+from fedquilt.payload import Mean, Part, addressed
 from fedquilt.rounds import run_rounds, start_server
 from fedquilt.tree import Tree, clone, leaves, same_bits
 
@@ -114,10 +114,11 @@ def test_the_declared_parts_are_the_ones_sent(name: str, backbone: str) -> None:
     federation = make_federation(backbone=backbone).fitted(method)
     task = federation.task
     server = start_server(method, task, federation.engine())
-    received = method.broadcast(server)
-    declared = method.template(received, task)
+    payload = method.broadcast(server)
+    declared = method.template(addressed(payload, "site-0"), task)
     workspace = Workspace.of(task, torch.device("cpu"))
     for client, data in federation.clients.items():
+        received = addressed(payload, client)
         for round_index in range(3):  # every stage of a staged method
             update, _ = run_client(method, task, workspace, data, received, {}, round_index)
             sent = {part: value for part, value in update.items() if part != LOSS_PART}
@@ -143,7 +144,7 @@ def test_states_and_messages_need_no_pickle(name: str, tmp_path: Path) -> None:
     server = federation.train(method)
     store = ObjectStore(tmp_path)
     workspace = Workspace.of(federation.task, torch.device("cpu"))
-    received = method.broadcast(server)
+    received = addressed(method.broadcast(server), "site-1")
     data = federation.clients["site-1"]
     _, state = run_client(method, federation.task, workspace, data, received, {}, 2)
     for tree in (server, received, state):
@@ -166,7 +167,7 @@ def test_the_received_payload_is_left_as_it_was(name: str) -> None:
     method = make_method(name)
     federation = make_federation().fitted(method)
     server = federation.train(method)
-    received = method.broadcast(server)
+    received = addressed(method.broadcast(server), "site-0")
     before = clone(received)
     workspace = Workspace.of(federation.task, torch.device("cpu"))
     data = federation.clients["site-0"]

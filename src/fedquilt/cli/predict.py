@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -24,7 +24,14 @@ from fedquilt.cli.options import (
 from fedquilt.reports.numbers import percent
 from fedquilt.reports.tables import new_table
 
+if TYPE_CHECKING:
+    from fedquilt.finished_run import Prediction, Run
+
 Images = Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files.")]
+Attention = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Draw there where each class looks (head ladm only)."),
+]
 
 
 def predict(
@@ -33,6 +40,7 @@ def predict(
     client: Client = None,
     threshold: Threshold = None,
     device: Device = "cpu",
+    attention: Attention = None,
     as_json: AsJson = False,
 ) -> None:
     """Show for every image each class, its probability, and whether it counts as present."""
@@ -41,15 +49,42 @@ def predict(
     require_device(device)
     require_share(threshold)
     finished = read_run(run)
-    rows = finished.predict(images, client=client, threshold=threshold, device=device).rows()
+    prediction = finished.predict(images, client=client, threshold=threshold, device=device)
+    rows, pictures = prediction.rows(), []
+    if attention is not None:
+        pictures = _draw_attention(finished, images, prediction, attention, client, device)
     limit = finished.recipe.evaluation.threshold if threshold is None else threshold
     if as_json:
-        print_json({"run": str(run), "threshold": limit, "predictions": rows})
+        drawn = {"pictures": [str(path) for path in pictures]} if pictures else {}
+        print_json({"run": str(run), "threshold": limit, "predictions": rows, **drawn})
         return
     for image, of_image in groupby(rows, key=lambda row: row["image"]):
         results.print(Text(image, style="bold"), soft_wrap=True)
         results.print(_table(of_image))
     results.print(f"present: from a probability of {percent(limit)} % on")
+    for path in pictures:
+        results.print(f"where each class looks: {path}", markup=False, soft_wrap=True)
+
+
+def _draw_attention(
+    run: Run,
+    images: list[Path],
+    prediction: Prediction,
+    folder: Path,
+    client: str | None,
+    device: str,
+) -> list[Path]:
+    from fedquilt.reports.attention_picture import save_attention_picture
+
+    pixels = run.models.decode(images)
+    maps = run.models.attention(pixels, client, device)
+    drawn = []
+    for number, (image, path) in enumerate(zip(pixels, images)):
+        shares = prediction.probabilities[number].tolist()
+        titles = [f"{name}: {percent(p)} %" for name, p in zip(prediction.classes, shares)]
+        drawn.append(folder / f"{number + 1}-{path.stem}.png")  # two images may share a name
+        save_attention_picture(image, maps[number], titles, drawn[-1])
+    return drawn
 
 
 def _table(rows: Iterable[dict[str, Any]]) -> Table:

@@ -27,7 +27,17 @@ METHODS = {
     "rscfed": "fedquilt.methods.rscfed:RSCFed",
     "fedirm": "fedquilt.methods.fedirm:FedIRM",
     "cbafed": "fedquilt.methods.cbafed:CBAFed",
+    "fpsl": "fedquilt.methods.fpsl:FPSL",
+    "flag": "fedquilt.methods.flag:FLAG",
+    "fedaws": "fedquilt.methods.fedaws:FedAwS",
+    "fedalc": "fedquilt.methods.fedalc:FedALC",
     "fedmlp": "fedquilt.methods.fedmlp:FedMLP",
+    "fedlsm": "fedquilt.methods.fedlsm:FedLSM",
+    "fednca-ml": "fedquilt.methods.fednca_ml:FedNCAML",
+    "fedc-tran": "fedquilt.methods.fedc_tran:FedCTran",
+    "fedlgt": "fedquilt.methods.fedlgt:FedLGT",
+    "scene-gcn": "fedquilt.methods.scene_gcn:SceneGCN",
+    "site-aware": "fedquilt.methods.site_aware:SiteAware",
 }
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.aggregation import change_of, head_row_weights, weight_parts
+from fedquilt.cells import TellsOf
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch
 from fedquilt.losses.binary import masked_bce
@@ -66,7 +67,12 @@ class CBAFed(FedAvg):
 
     def template(self, received: State, task: Task) -> Update:
         parts = super().template(received, task)
-        return {**parts, "class_share": Mean(received["thresholds"], 0.0)}
+        return {**parts, "class_share": Mean(received["thresholds"], torch.zeros(task.class_count))}
+
+    @property
+    def tells_of(self) -> Mapping[str, TellsOf]:
+        # All or none: the weight of the body is the sum over classes, and would tell the last one.
+        return {**super().tells_of, "class_share": "every class"}
 
     def stages(self, round_index: int) -> tuple[Stage, ...]:
         return (Stage(name=WARM_UP if round_index < self.warmup_rounds else "pseudo labels"),)
@@ -98,14 +104,17 @@ class CBAFed(FedAvg):
         rows = head_row_weights(self.head_rows, weight, local.data)
         change = change_of(weights, local.received["weights"])
         parts = weight_parts(change, local.layout, weight, rows)
-        return {**parts, "class_share": Mean(counts / used, used)}, local.state
+        share = Mean(counts / used, torch.full_like(counts, used))
+        return {**parts, "class_share": share}, local.state
 
     def update(self, server: State, totals: Totals) -> State:
         state = super().update(server, totals)
         done = int(server["rounds_done"])
         weights, saved = self.mixed(state["weights"], server["saved"], done)
-        share = totals.mean("class_share")
-        thresholds = class_thresholds(share, self.threshold_base, *self.threshold_range)
+        thresholds = server["thresholds"]
+        if bool((totals.weight("class_share") > 0).all()):  # not if every site had to keep quiet
+            share = totals.mean("class_share")
+            thresholds = class_thresholds(share, self.threshold_base, *self.threshold_range)
         new = {"weights": weights, "saved": saved, "thresholds": thresholds}
         return {**state, **new, "rounds_done": server["rounds_done"] + 1}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +18,7 @@ from fedquilt.aggregation import (
     moved_buffers,
     weight_parts,
 )
+from fedquilt.cells import TellsOf
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch
 from fedquilt.losses.binary import masked_bce
@@ -59,6 +61,11 @@ class FedAvg(Method):
 
     def template(self, received: State, task: Task) -> Update:
         return weight_parts(received["weights"], task.layout, 0.0, torch.zeros(task.class_count))
+
+    @property
+    def tells_of(self) -> Mapping[str, TellsOf]:
+        rows: dict[HeadRows, TellsOf] = {"all": "images", "positives": "positives"}
+        return {**super().tells_of, "head": rows.get(self.head_rows, "annotated")}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         logits = local.model(batch.views[0]).logits

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from fedquilt.cells import TellsOf
 from fedquilt.data.loading.batches import Batch
 from fedquilt.errors import UserError
 from fedquilt.losses.proximal import weighted_squared_distance
@@ -60,6 +62,10 @@ class FedCurv(FedAvg):
 
     def template(self, received: State, task: Task) -> Update:
         return {**super().template(received, task), **{key: Sum(received[key]) for key in SUMS}}
+
+    @property
+    def tells_of(self) -> Mapping[str, TellsOf]:
+        return {**super().tells_of, **dict.fromkeys(SUMS, "images")}
 
     def begin(self, local: Local) -> State:
         total = {key: local.received[key] for key in SUMS}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from fedquilt.cells import TellsOf
 from fedquilt.data.loading.batches import Batch
 from fedquilt.losses.binary import masked_bce
 from fedquilt.losses.confidence import binary_entropy, is_confident
@@ -65,6 +67,10 @@ class FedIRM(FedAvg):
     def template(self, received: State, task: Task) -> Update:
         relation = Mean(received["relation"], torch.zeros(task.class_count))
         return {**super().template(received, task), "relation": relation}
+
+    @property
+    def tells_of(self) -> Mapping[str, TellsOf]:
+        return {**super().tells_of, "relation": "positives"}
 
     def stages(self, round_index: int) -> tuple[Stage, ...]:
         return (Stage(name=WARM_UP if round_index < self.warmup_rounds else "matching"),)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from fedquilt.cells import TellsOf
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch
 from fedquilt.losses.binary import elementwise_bce, masked_mean
@@ -111,6 +112,10 @@ class FedMLP(FedAvg):
             "difficulty": Mean(received["difficulty"], torch.zeros(task.class_count)),
         }
 
+    @property
+    def tells_of(self) -> Mapping[str, TellsOf]:
+        return {**super().tells_of, "prototypes": "sides", "difficulty": "annotated or not"}
+
     def begin(self, local: Local) -> State:
         tags = local.state["tags"]
         if self.detection and local.round_index >= self.warmup_rounds:  # Algorithm 1, stage 2
@@ -161,7 +166,6 @@ class FedMLP(FedAvg):
         return torch.where(supervised, supervision, distance).mean()
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
-        state = without(local.state, "prior")
         prototypes = torch.zeros_like(local.received["prototypes"])
         counts = torch.zeros(prototypes.shape[:2])
         degree = torch.zeros_like(local.received["difficulty"])
@@ -172,12 +176,11 @@ class FedMLP(FedAvg):
             prototypes, counts = class_prototypes(output.features, data.labels, data.known)
             judged = ~data.known if self.difficulty_on == "missing" else data.known
             degree, cells = decided_share(output.logits, judged, self.low, self.high)
-        update = {
+        return {
             **self.weights_update(local, weights),
             "prototypes": Mean(prototypes, self._prototype_weight(counts, len(local.data))),
             "difficulty": Mean(degree, cells),
-        }
-        return update, state
+        }, without(local.state, "prior")
 
     def _prototype_weight(self, counts: Tensor, samples: int) -> Tensor:
         if self.prototype_weights == "counts":

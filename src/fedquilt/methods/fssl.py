@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.aggregation import HeadRows, mean_change, moved_buffers
+from fedquilt.cells import TellsOf
 from fedquilt.data.loading.batches import Batch
 from fedquilt.errors import UserError
 from fedquilt.losses.binary import masked_bce, masked_mean
@@ -47,6 +49,11 @@ class FSSL(FedAvg):
     def template(self, received: State, task: Task) -> Update:
         parts = super().template(received, task)
         return {**parts, **self._other_rows(parts, torch.zeros(task.class_count))}
+
+    @property
+    def tells_of(self) -> Mapping[str, TellsOf]:
+        others: dict[str, TellsOf] = {"other_rows": "annotated or not"}
+        return {**super().tells_of, **(others if self.labelled_weight < 1 else {})}
 
     def begin(self, local: Local) -> State:
         ramp = gaussian_ramp(local.round_index, 0, self.ramp_rounds)

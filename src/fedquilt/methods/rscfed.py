@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.aggregation import change_of, consensus, split
+from fedquilt.cells import TellsOf
 from fedquilt.data.loading.batches import Batch
 from fedquilt.errors import UserError
 from fedquilt.losses.binary import masked_bce, masked_mean
@@ -68,6 +69,10 @@ class RSCFed(FedAvg):
     def template(self, received: State, task: Task) -> Update:
         return _whole_model(split(received["weights"], task.layout), 0)
 
+    @property
+    def tells_of(self) -> Mapping[str, TellsOf]:
+        return {**super().tells_of, "images": "images"}
+
     def begin(self, local: Local) -> State:
         return {"teacher": local.received["weights"], **local.state}
 
@@ -111,4 +116,4 @@ class RSCFed(FedAvg):
 
 def _whole_model(parts: Mapping[str, Weights], images: int) -> Update:
     gathered = {part: Gather(weights) for part, weights in parts.items()}
-    return {**gathered, "images": Gather(torch.tensor(float(images)))}
+    return {**gathered, "images": Gather(torch.tensor(float(images)), is_weight=True)}

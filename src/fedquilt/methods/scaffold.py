@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from fedquilt.aggregation import Weighting
+from fedquilt.cells import TellsOf
 from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.payload import Sum, Update
@@ -34,6 +36,10 @@ class Scaffold(FedAvg):
 
     def template(self, received: State, task: Task) -> Update:
         return {**super().template(received, task), "control": Sum(received["control"])}
+
+    @property
+    def tells_of(self) -> Mapping[str, TellsOf]:
+        return {**super().tells_of, "control": "images"}
 
     def begin(self, local: Local) -> State:
         zeros = zeros_like(local.received["control"])

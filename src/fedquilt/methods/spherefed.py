@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from fedquilt.cells import TellsOf
 from fedquilt.data.loading.batches import Batch
 from fedquilt.errors import UserError
 from fedquilt.losses.binary import masked_mean
@@ -68,6 +70,12 @@ class SphereFed(FedAvg):
             "squares": Sum(torch.zeros(classes, features, features, dtype=torch.float64)),
             "products": Sum(torch.zeros(classes, features, dtype=torch.float64)),
         }
+
+    @property
+    def tells_of(self) -> Mapping[str, TellsOf]:
+        # Both or none: squares without products would say that the class is never present.
+        sums: dict[str, TellsOf] = {"squares": "sides", "products": "sides"}
+        return {**super().tells_of, **(sums if self.calibrate else {})}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         scores = scores_of(local.model(batch.views[0]).logits)

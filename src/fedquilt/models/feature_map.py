@@ -7,11 +7,15 @@ import math
 from torch import Tensor, nn
 
 from fedquilt.errors import UserError
-from fedquilt.models.backbones import feature_count
 
 
 class MapHead(nn.Module):
     """A head on the feature map, (B, d, height, width); its ``forward`` returns an Output."""
+
+
+def map_width(backbone: nn.Module) -> int:
+    """Channels of the map; some models of timm widen features once more after pooling."""
+    return int(backbone.num_features)  # type: ignore[arg-type]
 
 
 def feature_map(backbone: nn.Module, images: Tensor) -> Tensor:
@@ -23,7 +27,7 @@ def feature_map(backbone: nn.Module, images: Tensor) -> Tensor:
             "use 'small-cnn', 'small-resnet' or a timm model such as 'resnet18', and no projection"
         )
     features: Tensor = forward(images)
-    width = feature_count(backbone)
+    width = map_width(backbone)
     if features.ndim == 3:  # a transformer's tokens, perhaps behind a class token
         patches = features[:, int(getattr(backbone, "num_prefix_tokens", 0)) :]
         side = math.isqrt(patches.shape[1])

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
 from fedquilt.errors import UserError
 from fedquilt.models.backbones import build_backbone, feature_count
-from fedquilt.models.heads import Setting, build_named_head
+from fedquilt.models.feature_map import map_width
+from fedquilt.models.heads import ON_MAPS, Setting, build_named_head
 from fedquilt.models.network import Network
 from fedquilt.models.projection import project
+from fedquilt.models.text_vectors import once_trained
 from fedquilt.models.weights import load_backbone
 from fedquilt.seeding import seed_for
 
@@ -54,9 +56,13 @@ class ModelSpec:
                 backbone = project(backbone, self.projection, seed)
             names = class_names or [f"class {number}" for number in range(class_count)]
             torch.default_generator.manual_seed(seed_for(seed, "head layers"))
-            width = feature_count(backbone)
+            width = map_width(backbone) if self.head in ON_MAPS else feature_count(backbone)
             head = build_named_head(self.head, self.head_settings, width, names, seed)
         return Network(backbone, head)
+
+    def for_weights_at_hand(self) -> ModelSpec:
+        """Builds a network to be written over, so nothing is fetched or encoded for it again."""
+        return replace(self, weights="random", head_settings=once_trained(self.head_settings))
 
     def _check(self, channels: int) -> None:
         for name, values in (("mean", self.mean), ("std", self.std)):

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor, nn
 
 from fedquilt.tree import Weights
 
 
-def follow(teacher: Weights, network: nn.Module, decay: float | Tensor) -> Weights:
+def follow(
+    teacher: Weights, network: nn.Module, decay: float | Tensor, copied: Collection[str] = ()
+) -> Weights:
     """``decay`` of the old teacher and the rest of the network, batch-norm statistics included.
 
     A teacher with its own weights but somebody else's statistics would be neither of the two.
+    Entries that are ``copied`` are the network's all the same, as FixMatch has its statistics.
     """
     entries = dict(network.named_parameters()) | dict(network.named_buffers())
     with torch.no_grad():
         return {
-            name: decay * old + (1 - decay) * entries[name].detach()
+            name: entries[name].detach().clone()
+            if name in copied
+            else decay * old + (1 - decay) * entries[name].detach()
             for name, old in teacher.items()
         }

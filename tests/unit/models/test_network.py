@@ -5,6 +5,8 @@ import torch
 from torch import nn
 
 from fedquilt.errors import UserError
+from fedquilt.models.feature_map import MapHead
+from fedquilt.models.heads import HEADS, ON_MAPS
 from fedquilt.models.network import Layout, Network, layout_of, read_weights, write_weights
 from fedquilt.models.spec import ModelSpec
 from fedquilt.tree import same_bits
@@ -103,3 +105,20 @@ def test_writing_other_names_or_shapes_is_refused_and_changes_nothing(edit, mess
     with pytest.raises(UserError, match=message):
         write_weights(network, weights)
     assert same_bits(read_weights(network), before)
+
+
+@pytest.mark.parametrize("head", ON_MAPS)
+@pytest.mark.parametrize("backbone", ["small-cnn", "mobilenetv3_small_050", "vit_tiny_patch16_224"])
+def test_heads_that_look_at_places_fit_every_kind_of_backbone(head, backbone):
+    """The second widens its features after pooling, the third has tokens in place of a map."""
+    network = ModelSpec(backbone=backbone, head=head).build(channels=3, class_count=2, seed=0)
+    side = 224 if backbone.startswith("vit") else 32
+    output = network.eval()(torch.zeros(2, 3, side, side))
+    assert output.logits.shape == (2, 2)
+    assert output.features.shape[0] == 2
+
+
+def test_every_head_on_a_map_is_known_as_one():
+    for name in HEADS:
+        network = ModelSpec(head=name).build(channels=1, class_count=2, seed=0)
+        assert isinstance(network.head, MapHead) == (name in ON_MAPS)

@@ -1,0 +1,181 @@
+"""The seed methods side by side on real photographs: where they belong, and with missing classes.
+
+    python -m benchmarks.seed_methods --data scenes=FOLDER cifar10=FOLDER --weights FILE
+
+Every method runs in the setting it was made for, beside the plain methods it has to beat there,
+and in the missing-class setting. All train a ResNet-18 from the same pretrained weights at 64 px
+for the same rounds, one epoch each, batches of 32, Adam with one learning rate per data set. No
+method was tuned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.recording import write_results
+from benchmarks.scenes import summary
+from fedquilt.parallel_runs import run_all
+from fedquilt.recipe import Recipe, recipe_from, with_overrides
+
+CLASSES = {"scenes": 5, "cifar10": 10}
+ROUNDS = {"scenes": 20, "cifar10": 12}
+FULL = {"name": "full"}
+
+SEEDLINGS: dict[str, dict[str, Any]] = {
+    "fedlsm": {},
+    "fednca-ml": {},
+    "fedlgt": {},
+    "fedc-tran": {},
+    "fpsl": {},
+    "flag": {},
+    "fedaws": {},
+    "fedalc": {},
+    "scene-gcn": {},
+    "site-aware": {},
+}
+PLAIN: dict[str, dict[str, Any]] = {
+    "fedavg": {},
+    "fedavg-pl": {},
+    "fedmlp": {"negative_share": 0.03, "positive_share": 0.03, "rounding": "ceil"},
+}
+
+# The setting a method was made for, and whom it is compared with there.
+MADE_FOR = {
+    "identified classes": ("fedlsm", "fedavg", "fedavg-pl", "fedmlp"),
+    "one class each": ("fpsl", "fedavg", "fedavg-pl", "fedmlp"),
+    "Dirichlet, half of the classes": ("fednca-ml", "fedavg"),
+    "even, all labels": ("fedlgt", "fedc-tran", "fedavg"),
+    "K-modes, all labels": ("flag", "fedavg"),
+    "positives only": ("fedaws", "fedalc", "fedavg", "fedavg-pl"),
+    "Dirichlet, all labels": ("scene-gcn", "site-aware", "fedavg"),
+}
+MISSING = "missing classes"
+
+
+def handed_out(setting: str, classes: int) -> dict[str, Any]:
+    """Partition and annotation of a setting, with as many clients as classes."""
+    even = {"name": "iid", "clients": classes}
+    skewed = {"clients": classes, "concentration": 0.5}
+    missing = {"name": "missing", "missing": 3 * classes // 5 + 1 if classes > 5 else 3}
+    return {
+        MISSING: {"partition": even, "annotation": missing},
+        "identified classes": {
+            "partition": even,
+            "annotation": {"name": "identified", "identified": 3 if classes > 5 else 2},
+        },
+        "one class each": {
+            "partition": even,
+            "annotation": {"name": "missing", "missing": classes - 1, "one_to_one": True},
+        },
+        "Dirichlet, half of the classes": {
+            "partition": {"name": "dirichlet-presence", "presence_share": 0.5, **skewed},
+            "annotation": FULL,
+        },
+        "even, all labels": {"partition": even, "annotation": FULL},
+        "K-modes, all labels": {
+            "partition": {"name": "k-modes", "clients": classes},
+            "annotation": FULL,
+        },
+        "positives only": {"partition": {"name": "positive-only"}, "annotation": FULL},
+        "Dirichlet, all labels": {
+            "partition": {"name": "dirichlet", **skewed},
+            "annotation": FULL,
+        },
+    }[setting]
+
+
+def data_of(name: str, folder: Path, seed: int) -> dict[str, Any]:
+    if name == "scenes":
+        files = {"folder": str(folder / "images"), "labels": str(folder / "labels.csv")}
+        return {"name": "folder", **files, "size": 64, "split_seed": seed}
+    size = {"singles": 400, "pairs": 20, "test_singles": 200, "test_pairs": 10}
+    return {"name": "cifar10-composites", "folder": str(folder), **size, "seed": seed}
+
+
+def recipe_for(
+    options: argparse.Namespace, data: str, setting: str, method: str, seed: int
+) -> Recipe:
+    rounds = ROUNDS[data]
+    own = SEEDLINGS.get(method, PLAIN.get(method, {}))
+    own = own | ({"warmup_rounds": rounds // 2} if method == "fedmlp" else {})
+    settings = {
+        "data": data_of(data, options.data[data], seed),
+        **handed_out(setting, CLASSES[data]),
+        "model": {"backbone": "resnet18", "weights": str(options.weights), "small_stem": True},
+        "method": {
+            "name": method,
+            **own,
+            "training": {"lr": 1e-4, "batch_size": 32, "epochs": 1, "precision": options.precision},
+        },
+        "rounds": rounds,
+        "seed": seed,
+        "evaluation": {"every": rounds},
+        "checkpoint_every": rounds,
+    }
+    return recipe_from(with_overrides(settings, options.set))
+
+
+def cells(data: list[str], only: list[str] | None) -> list[tuple[str, str, str]]:
+    """(data, setting, method), the made-for settings first."""
+    wanted = [
+        (each, setting, method)
+        for each in data
+        for setting, methods in [*MADE_FOR.items(), (MISSING, (*SEEDLINGS, *PLAIN))]
+        for method in methods
+    ]
+    return [cell for cell in wanted if only is None or cell[2] in only or cell[1] in only]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", nargs="+", required=True, help="scenes=FOLDER, cifar10=FOLDER")
+    parser.add_argument("--weights", type=Path, required=True, help="the ResNet-18 safetensors")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--workers", type=int, help="runs at a time; one per core if left out")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--only", nargs="+", help="these methods or settings")
+    parser.add_argument("--set", action="append", default=[], help="as in fedquilt run --set")
+    parser.add_argument("--name", default="seed_methods", help="of the CSV file")
+    parser.add_argument("--cache", type=Path, default=Path(".cache/fedquilt"))
+    options = parser.parse_args()
+    given = (pair.partition("=") for pair in options.data)
+    options.data = {name: Path(folder) for name, _, folder in given}
+    chosen = cells(list(options.data), options.only)
+    failed: dict[Path, str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        folders = {
+            cell: [Path(folder) / f"{place}-{seed}" for seed in options.seeds]
+            for place, cell in enumerate(chosen)
+        }
+        recipes = {
+            path: recipe_for(options, *cell, seed)
+            for cell, paths in folders.items()
+            for path, seed in zip(paths, options.seeds)
+        }
+        run_all(
+            recipes,
+            cache=options.cache,
+            workers=options.workers,
+            device=options.device,
+            failure=lambda path, error: failed.update({path: f"{type(error).__name__}: {error}"}),
+        )
+        rows = []
+        for (data, setting, method), paths in folders.items():
+            whole = [path for path in paths if path not in failed]
+            reasons = " | ".join(failed[path] for path in paths if path in failed)
+            facts = {"data": data, "setting": setting, "method": method, "runs": len(whole)}
+            found = summary(whole) if whole else {}
+            rows.append(facts | found | {"failures": reasons})
+            shown = ("data", "setting", "method", "macro_auc", "macro_auc_deviation", "map")
+            print({key: rows[-1].get(key) for key in shown}, reasons, flush=True)
+    columns = {key: "" for row in rows for key in row}
+    seeds = {"seeds": " ".join(map(str, options.seeds))}
+    write_results(options.name, [columns | row | seeds for row in rows], options.device)
+
+
+if __name__ == "__main__":
+    main()

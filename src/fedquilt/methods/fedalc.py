@@ -1,0 +1,68 @@
+"""FedALC (IEEE TNNLS, arXiv 2404.15598): class rows arranged by how labels occur together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fedquilt.cells import TellsOf
+from fedquilt.co_occurrence import Correlation, coded_positives, correlation_of, joint_counts
+from fedquilt.data.client_data import ClientData
+from fedquilt.errors import UserError
+from fedquilt.method import State
+from fedquilt.methods.fedaws import ROWS, FedAwS
+from fedquilt.payload import Gather, Update
+from fedquilt.task import Task
+from fedquilt.totals import Totals
+from fedquilt.tree import Weights
+
+LONG = 2_000  # steps that are enough to settle rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedALC(FedAwS):
+    """FedAwS that lets the rows of classes lie close which often occur in the same image.
+
+    Once, before the first round, every client sends a keyed hash of each image with a positive,
+    and of which classes it is one. Equal hashes of two clients are one image with both labels;
+    from these counts the server knows how much two classes are correlated. It then pulls the rows
+    of correlated classes together as it pushes others apart. The hashes tell the server which
+    clients hold the same images, not which images those are.
+
+    A reconstruction: the exact form of the paper's regulariser could not be verified. Ours is, over
+    pairs, r d^2 + (1 - r) max(0, nu - d)^2; without correlations it is FedAwS. The variant
+    ``fixed`` arranges the rows once, before training, and clients never send any; they receive
+    theirs with every broadcast.
+    """
+
+    spread_steps: int = 5  # gradient steps of the push, after every round
+    correlation: Correlation = "overlap"  # r: shared images over the rarer class's, or mean share
+
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fixed": {"fixed_rows": True}}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nearest is not None:
+            raise UserError(
+                "fedalc arranges all pairs of rows by their correlation; leave out method.nearest, "
+                f"found {self.nearest}"
+            )
+
+    def survey(self, data: ClientData) -> Update:
+        return {**super().survey(data), "codes": Gather(coded_positives(data), any_length=True)}
+
+    @property
+    def tells_of(self) -> Mapping[str, TellsOf]:
+        codes: TellsOf = {"codes": "any positive", "positives": "positives"}
+        return {**super().tells_of, "codes": codes}
+
+    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
+        counts = joint_counts(survey.each("codes").values(), task.class_count)
+        together = correlation_of(counts, self.correlation)
+        server = super().init_server(weights, task, survey) | {"together": together}
+        if self.fixed_rows:
+            rate = 1 / (4 * task.class_count)  # below the largest at which the penalty must fall
+            rows = self.arranged(weights[ROWS], server, rate, LONG)
+            server["weights"] = {**weights, ROWS: rows}
+        return server

@@ -1,0 +1,156 @@
+"""FedAwS (Yu et al., ICML 2020): federated averaging with spread-out, for positives only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Literal
+from urllib.parse import quote, unquote
+
+import torch
+from torch import Tensor
+
+from fedquilt.aggregation import (
+    HeadRows,
+    Weighting,
+    change_of,
+    head_row_weights,
+    mean_change,
+    moved_buffers,
+    or_faintly,
+    weight_parts,
+)
+from fedquilt.cells import TellsOf
+from fedquilt.data.client_data import ClientData
+from fedquilt.data.loading.batches import Batch, Pool
+from fedquilt.errors import UserError
+from fedquilt.losses.prior import PositiveWeight
+from fedquilt.losses.spread import positive_hinge, row_penalty
+from fedquilt.method import Local, Stage, State
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.models.class_rows import among_zeros, own_rows, rearranged
+from fedquilt.models.network import Layout
+from fedquilt.models.spec import ModelSpec
+from fedquilt.models.sphere import on_sphere, scores_of
+from fedquilt.payload import Gather, PerClient, Update
+from fedquilt.task import Task
+from fedquilt.totals import Totals
+from fedquilt.tree import Weights
+
+ROWS = "head.weight"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAwS(FedAvg):
+    """Clients pull features towards the rows of their own classes; the server parts the rows.
+
+    A client learns from annotated positives, and receives only the rows of classes that it has
+    positives of, which it tells the server once. Without negatives all rows would fall together,
+    so after every round the server, which has them all, pushes near ones apart.
+
+    Of several clients' rows for a class the mean is taken; a class without positives takes no
+    part. The server's step size is ours. Not covered: pushing within a random subset of classes.
+    """
+
+    unannotated: Literal["negative", "skip"] = "skip"  # without effect: only positives are used
+    positive_weight: PositiveWeight = "none"  # w_c, from annotated entries only
+    weighting: Weighting = "uniform"  # of clients with positives, for everything but rows
+    head_rows: HeadRows = "positives"  # how clients with positives of a class count in its row
+    margin: float = 0.9  # the cosine to its row from which on a positive costs nothing
+    strength: float = 10.0  # lambda: of the server's push
+    spread_lr: float = 0.01  # eta: of the server's push
+    spread_steps: int = 1  # gradient steps of the push, after every round
+    distance: float = 1.0  # nu: 1 - cosine from which on a pair is not pushed
+    nearest: int | None = None  # k, few of all: push a row off its k nearest, however far they are
+    fixed_rows: bool = False  # rows stay as they are before the first round; clients send none
+
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "mining": {"nearest": 10},  # as in the paper's experiments
+        "positives-only": {"strength": 0.0},  # B1 of the paper
+        "random-rows": {"fixed_rows": True},  # B2
+    }
+
+    def __post_init__(self) -> None:
+        if self.nearest is not None and self.nearest < 1:
+            raise UserError(f"method.nearest must be positive or left out, found {self.nearest}")
+
+    def network(self, wanted: ModelSpec) -> ModelSpec:
+        return replace(wanted, head="cosine")
+
+    def survey(self, data: ClientData) -> Update:
+        return {**super().survey(data), "owned": Gather(data.positive_counts() > 0)}
+
+    @property
+    def tells_of(self) -> Mapping[str, TellsOf]:
+        whole: dict[str, TellsOf] = dict.fromkeys(("body", "buffers"), "any positive")
+        return {**super().tells_of, **whole, "head": "positives", "owned": "positives"}
+
+    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
+        owned = {quote(name, safe=""): mask for name, mask in survey.each("owned").items()}
+        together = torch.zeros(task.class_count, task.class_count)
+        return super().init_server(weights, task, survey) | {"owned": owned, "together": together}
+
+    def broadcast(self, server: State) -> State:
+        shared = {**server["weights"]}
+        rows = shared.pop(ROWS)
+        own = {unquote(name): own_rows(rows, mask) for name, mask in server["owned"].items()}
+        nothing = own_rows(rows, torch.zeros(len(rows), dtype=torch.bool))
+        return {"weights": shared, "own": PerClient(own, nothing)}
+
+    def client_weights(self, received: State, state: State) -> Weights:
+        return {**received["weights"], ROWS: among_zeros(**received["own"])}
+
+    def start(self, local: Local) -> Weights:
+        return self.client_weights(local.received, local.state)
+
+    def stages(self, round_index: int) -> tuple[Stage, ...]:
+        return (Stage(frozen=("head.",) if self.fixed_rows else ()),)
+
+    def pools(self, local: Local) -> tuple[Pool, ...]:
+        (pool,) = super().pools(local)
+        rows = (local.data.known & (local.data.labels == 1)).any(1).nonzero().flatten()
+        return (replace(pool, rows=rows) if len(rows) else pool,)
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        scores = scores_of(local.model(batch.views[0]).logits)
+        positives = batch.known & (batch.labels == 1)
+        return positive_hinge(scores, positives, self.margin, local.state["positive_weight"])
+
+    def after_step(self, local: Local, weights: Weights) -> State:
+        if not self.fixed_rows:
+            weights[ROWS].copy_(on_sphere(weights[ROWS]))
+        return local.state
+
+    def template(self, received: State, task: Task) -> Update:
+        rows = torch.zeros(task.class_count, received["own"]["rows"].shape[1])
+        whole = {**received["weights"], ROWS: rows}
+        return weight_parts(whole, self._sent(task.layout), 0.0, torch.zeros(task.class_count))
+
+    def weights_update(self, local: Local, weights: Weights) -> Update:
+        used = self.pools(local)[0].rows  # the images with positives, if there are any
+        images = 0 if used is None else len(used)
+        weight = float(images if self.weighting == "samples" else images > 0)
+        change = change_of(weights, self.start(local))
+        owned = local.received["own"]["classes"]
+        rows = head_row_weights(self.head_rows, weight, local.data).to(owned.device) * owned
+        return weight_parts(change, self._sent(local.layout), or_faintly(weight, 1.0), rows)
+
+    def _sent(self, layout: Layout) -> Layout:
+        return replace(layout, head=()) if self.fixed_rows else layout
+
+    def update(self, server: State, totals: Totals) -> State:
+        old = server["weights"]
+        change = {ROWS: torch.zeros_like(old[ROWS])} | mean_change(totals)
+        moved = self.moved(server, change, moved_buffers(old, totals))
+        kept = {key: server[key] for key in ("owned", "together")}
+        if not self.fixed_rows:
+            rows, rate = on_sphere(moved["weights"][ROWS]), self.strength * self.spread_lr
+            moved["weights"][ROWS] = self.arranged(rows, kept, rate, self.spread_steps)
+        return moved | kept
+
+    def arranged(self, rows: Tensor, server: State, rate: float, steps: int) -> Tensor:
+        """Rows after gradient steps on what it costs to be near."""
+        seen = torch.stack(list(server["owned"].values())).any(0)
+        penalty = partial(row_penalty, distance=self.distance, nearest=self.nearest)
+        return rearranged(rows, seen, server["together"], penalty, rate, steps)

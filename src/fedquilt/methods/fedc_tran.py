@@ -1,0 +1,71 @@
+"""FedC-Tran: C-Tran (Lanchantin et al., CVPR 2021) under FedAvg, the baseline of FedLGT."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedquilt.data.loading.batches import Batch
+from fedquilt.errors import UserError
+from fedquilt.local_training import LocalTraining
+from fedquilt.losses.label_states import draw_told, guessed_bce, label_states
+from fedquilt.losses.prior import PositiveWeight
+from fedquilt.method import Local
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.models.spec import ModelSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedCTran(FedAvg):
+    """A transformer over the image's places and the labels, trained to complete labels.
+
+    In training the model is told some labels of an image, drawn at random, and guesses the
+    others; in use it is told none. So it learns which labels go together. The loss is a sum over
+    guessed labels, not a mean, which the learning rate and the clipping are chosen for.
+
+    Deviations: a label that is not annotated is never told and never in the loss, also where the
+    draw has chosen it. A client that annotates a single class can so tell nothing of use: it
+    learns from the draws that leave its label to guess. The vectors of labels and states are
+    trained, as in C-Tran; FedLGT's public code fixes those of the states here too.
+    """
+
+    training: LocalTraining = LocalTraining(epochs=5, batch_size=16, lr=1e-4, clip_norm=10.0)
+    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
+    positive_weight: PositiveWeight = "none"  # w_c, from annotated entries only
+    told_share: float = 0.75  # the largest share of an image's labels that the model is told
+    layers: int = 3  # of the transformer
+    attention_heads: int = 4  # of each layer
+    dropout: float = 0.1  # in the transformer
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.told_share < 1:
+            raise UserError(
+                "method.told_share must be at least 0 and below 1, or no label would be left to "
+                f"guess; found {self.told_share}"
+            )
+
+    def network(self, wanted: ModelSpec) -> ModelSpec:
+        settings = {
+            "layers": self.layers,
+            "attention_heads": self.attention_heads,
+            "dropout": self.dropout,
+        }
+        return replace(wanted, head="c-tran", head_settings=settings)
+
+    def draw(self, batch_size: int, class_count: int, generator: torch.Generator) -> Tensor:
+        return draw_told(batch_size, class_count, self.told_share, generator)
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        assert batch.drawn is not None
+        images = batch.views[0]
+        labels, known = self.supervision(batch)
+        states = self.calibrated(local, images, label_states(labels, known & batch.drawn))
+        logits = local.model(images, states).logits
+        return guessed_bce(logits, labels, known, states, local.state["positive_weight"])
+
+    def calibrated(self, local: Local, images: Tensor, states: Tensor) -> Tensor:
+        """The states as the model is told them."""
+        return states

@@ -1,0 +1,78 @@
+"""FedLGT (Liu et al., AAAI 2024): language-guided transformer for federated multi-label images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fedquilt.errors import UserError
+from fedquilt.losses.label_states import forget_doubtful
+from fedquilt.method import Local
+from fedquilt.methods.fedc_tran import FedCTran
+from fedquilt.models.heads import Setting
+from fedquilt.models.spec import ModelSpec
+from fedquilt.models.text_vectors import STORED
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedLGT(FedCTran):
+    """FedC-Tran in which labels are their names' text vectors, and doubtful labels are not told.
+
+    The vectors are fixed and the same for everybody. A label about which the received model, told
+    nothing, is in doubt is made one to guess: the client then trains on what the federation does
+    not know yet.
+
+    Deviations: the paper's vectors are CLIP's; the default here, which needs no download, knows
+    the spelling of the names and not their meaning, so name an encoder (docs/text_embeddings.md).
+    The received model never drops out. In the public code, the variant ``released``, only the
+    first image of a batch has its doubtful labels withheld, and the words for positive and
+    negative are swapped.
+    """
+
+    text_encoder: str = "hashed-names"  # or open-clip:MODEL/WEIGHTS, a folder, a file of vectors;
+    # "learned": trained vectors, as in FedC-Tran
+    prompt: str = "The photo contains {name}."  # for encoders that read sentences
+    swapped_states: bool = False  # the word "positive" for a negative label, as in the public code
+    calibrate: bool = True  # CA-MLE: do not tell labels the received model is in doubt about
+    threshold: float = 0.5  # tau: the probability of most doubt
+    margin: float = 0.02  # epsilon: how far from it is doubt too
+    first_sample_only: bool = False  # calibrate the first image of each batch and no other
+
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "released": {"first_sample_only": True, "swapped_states": True}
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.threshold <= 1 or self.margin < 0:
+            raise UserError(
+                "method.threshold must be in 0..1 and method.margin 0 or more, found "
+                f"{self.threshold} and {self.margin}"
+            )
+        if self.text_encoder == STORED:
+            raise UserError(
+                f"method.text_encoder {STORED!r} stands for vectors that a trained model brings "
+                "along; to train one, name an encoder (docs/text_embeddings.md)"
+            )
+
+    def network(self, wanted: ModelSpec) -> ModelSpec:
+        plain = super().network(wanted)
+        text: dict[str, Setting] = {
+            "text_encoder": self.text_encoder,
+            "prompt": self.prompt,
+            "swapped_states": self.swapped_states,
+        }
+        return replace(plain, head_settings={**plain.head_settings, **text})
+
+    def calibrated(self, local: Local, images: Tensor, states: Tensor) -> Tensor:
+        if not self.calibrate:
+            return states
+        asked = 1 if self.first_sample_only else len(images)
+        logits = local.forward(local.received["weights"], images[:asked]).logits  # told nothing
+        probabilities = torch.sigmoid(logits.float())
+        sure = forget_doubtful(states[:asked], probabilities, self.threshold, self.margin)
+        return torch.cat([sure, states[asked:]])

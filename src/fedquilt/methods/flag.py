@@ -1,0 +1,78 @@
+"""FLAG (Chang et al., arXiv 2302.13571, 2023): federated learning with label-adaptive weights."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedquilt.aggregation import (
+    Weighting,
+    change_of,
+    head_row_weights,
+    or_faintly,
+    weight_parts,
+)
+from fedquilt.cells import Cells, TellsOf
+from fedquilt.data.client_data import ClientData
+from fedquilt.errors import UserError
+from fedquilt.losses.prior import PositiveWeight
+from fedquilt.method import Local
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.payload import Update
+from fedquilt.tree import Weights
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FLAG(FedAvg):
+    """FedAvg in which a client counts by the variety of its positives instead of its images.
+
+    Its weight, one for the whole model, is the sum over classes of (positives of the class) to
+    the power alpha. A client without positives does not count; where nobody in a cohort has any,
+    images count. The paper's way to simulate clients, CMDA, is the partition ``k-modes``.
+
+    Made for complete labels; of partial ones, annotated positives are counted. The paper's best
+    alpha is not known here: the default is that of a third party's code.
+    """
+
+    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
+    positive_weight: PositiveWeight = "none"  # w_c, from annotated entries only
+    weighting: Weighting = "samples"  # of clients that have no positives at all, among themselves
+    alpha: float = 0.3  # 0: how many classes have positives; 1: how many positives there are
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1:
+            raise UserError(f"method.alpha must be in 0..1, found {self.alpha}")
+
+    def survey(self, data: ClientData) -> Update:
+        if not bool(data.positive_counts().any()):
+            log.warning(
+                "client %r has no annotated positive: under flag it does not count", data.name
+            )
+        return super().survey(data)
+
+    @property
+    def tells_of(self) -> Mapping[str, TellsOf]:
+        whole: Cells = "any positive"
+        rows: tuple[Cells, ...] = (whole, "images" if self.head_rows == "all" else "annotated")
+        return {**super().tells_of, "body": whole, "buffers": whole, "head": rows}
+
+    def weights_update(self, local: Local, weights: Weights) -> Update:
+        images = float(len(local.data)) if self.weighting == "samples" else 1.0
+        variety = label_variety(local.data.positive_counts(), self.alpha)
+        weight = or_faintly(variety, images)
+        rows = head_row_weights(self.head_rows, weight, local.data)
+        change = change_of(weights, local.received["weights"])
+        return weight_parts(change, local.layout, weight, rows)
+
+
+def label_variety(positives: Tensor, alpha: float) -> float:
+    """The sum of count ** alpha over classes; an absent class adds 0, also where alpha is 0."""
+    counts = positives.to(torch.float64)
+    return float(torch.where(counts > 0, counts**alpha, 0.0).sum())

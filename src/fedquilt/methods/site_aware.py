@@ -1,0 +1,135 @@
+"""Site-aware CNN-GNN (Chakravarty et al., ISBI 2021): a private label graph for every site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedquilt.aggregation import weight_parts
+from fedquilt.data.client_data import ClientData
+from fedquilt.data.loading.batches import Batch
+from fedquilt.errors import UserError
+from fedquilt.losses.balance import balance_weights, balanced_bce
+from fedquilt.losses.prior import PositiveWeight
+from fedquilt.method import Local, Stage, State
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.models.edge_graph import edge_rates
+from fedquilt.models.private_weights import private_weights, shared_layout, shared_weights
+from fedquilt.models.spec import ModelSpec
+from fedquilt.payload import Update
+from fedquilt.task import Task
+from fedquilt.totals import Totals
+from fedquilt.tree import Weights
+
+GRAPH, EDGES = "head.graph.", "head.edges"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteAware(FedAvg):
+    """Share the network up to one feature per class; keep at home the graph that relates classes.
+
+    The graph network's edges carry how often two labels go together at the site. A round first
+    trains the branches and the graph, with the backbone at rest, and then everything. A site that
+    joins later starts with the graph network everybody started with.
+
+    Deviations: edges count annotated pairs, label by label; in the public code they compare
+    images. Class weights reach their own classes, have a cap, and average to about 1, not to the
+    hundreds: Adam does not see the difference. A backbone of one channel takes grey images as
+    they are, so there is no convolution from one channel to three.
+    """
+
+    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
+    positive_weight: PositiveWeight = "none"  # the balance of the classes takes its place
+    balanced: bool = True  # present and absent labels of a class count alike in sum
+    weight_cap: float = 100.0  # the largest weight that balancing may give a label
+    width: int = 512  # of a class's feature, and of the graph network
+    graph: bool = True  # False: a linear output per class in its place, and one model for all
+    share_graph: bool = False  # average the graph network too; edges stay private
+    branch_steps: int | None = None  # with the backbone at rest; as the training says, 0 for none
+    joint_steps: int | None = None  # after that, of everything; likewise
+
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "released": {"branch_steps": 1500, "joint_steps": 3000}
+    }
+
+    def __post_init__(self) -> None:
+        steps = (self.branch_steps, self.joint_steps)
+        if steps == (0, 0) or any(each is not None and each < 0 for each in steps):
+            raise UserError(
+                "method.branch_steps and method.joint_steps must be 0 or more, or left out, and "
+                f"not both 0; found {steps[0]} and {steps[1]}"
+            )
+        if not self.weight_cap > 0:
+            raise UserError(f"method.weight_cap must be positive, found {self.weight_cap}")
+
+    @property
+    def private(self) -> tuple[str, ...]:
+        """How the names of weights begin that stay at a site."""
+        graph = (GRAPH,) if self.graph and not self.share_graph else ()
+        return graph + ((EDGES,) if self.graph else ())
+
+    def stages(self, round_index: int) -> tuple[Stage, ...]:
+        first = Stage(name="branches", steps=self.branch_steps, frozen=("backbone.",))
+        return tuple(stage for stage in (first, Stage(steps=self.joint_steps)) if stage.steps != 0)
+
+    def network(self, wanted: ModelSpec) -> ModelSpec:
+        settings = {"width": self.width, "graph": self.graph}
+        return replace(wanted, head="site-aware", head_settings=settings)
+
+    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
+        first = super().init_server(weights, task, survey)
+        shared = {key: shared_weights(tree, self.private) for key, tree in first.items()}
+        graph = shared_weights(private_weights(weights, self.private), (EDGES,))
+        return shared | ({"first_graph": graph} if graph else {})
+
+    def init_client(self, data: ClientData) -> State:
+        if len(data) < 2 or self.training.batch_size < 2:
+            raise UserError(
+                "site-aware trains batch norm on single numbers and needs 2 images in a batch, "
+                f"found {len(data)} images at client {data.name!r} and a batch size of "
+                f"{self.training.batch_size}"
+            )
+        positives, annotated = data.positive_counts(), data.annotated_counts()
+        balance = balance_weights(positives, annotated, self.weight_cap)
+        state = super().init_client(data) | {"balance": balance}
+        return state | ({"edges": edge_rates(data.labels, data.known)} if self.graph else {})
+
+    def broadcast(self, server: State) -> State:
+        return {key: server[key] for key in ("weights", "first_graph") if key in server}
+
+    def template(self, received: State, task: Task) -> Update:
+        layout = shared_layout(task.layout, self.private)
+        return weight_parts(received["weights"], layout, 0.0, torch.zeros(task.class_count))
+
+    def start(self, local: Local) -> Weights:
+        return self.client_weights(local.received, local.state)
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        if not self.balanced:
+            return super().loss(local, batch)
+        logits = local.model(batch.views[0]).logits
+        labels, known = self.supervision(batch)
+        state = local.state
+        return balanced_bce(logits, labels, known, state["balance"], state["positive_weight"])
+
+    def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
+        shared = replace(local, layout=shared_layout(local.layout, self.private))
+        update = self.weights_update(shared, shared_weights(weights, self.private))
+        graph = shared_weights(private_weights(weights, self.private), (EDGES,))
+        return update, {**local.state, **({"graph": graph} if graph else {})}
+
+    def update(self, server: State, totals: Totals) -> State:
+        first = {key: server[key] for key in ("first_graph",) if key in server}
+        return super().update(server, totals) | first
+
+    def global_weights(self, server: State) -> Weights | None:
+        return None if self.graph else super().global_weights(server)
+
+    def client_weights(self, received: State, state: State) -> Weights:
+        graph: Weights = state["graph"] if "graph" in state else received.get("first_graph", {})
+        edges = {EDGES: state["edges"]} if self.graph else {}
+        return {**received["weights"], **graph, **edges}

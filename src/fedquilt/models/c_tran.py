@@ -1,0 +1,119 @@
+"""The C-Tran head (Lanchantin et al., CVPR 2021): a transformer over places and labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fedquilt.errors import UserError
+from fedquilt.losses.label_states import NEGATIVE, POSITIVE
+from fedquilt.models.feature_map import MapHead
+from fedquilt.models.network import Output
+from fedquilt.models.text_vectors import LEARNED, PROMPT, text_vectors
+
+
+class CTranHead(MapHead):
+    """Every label asks the image, and the other labels, whether it is there.
+
+    A token for each place of the feature map and one for each label, its vector plus that of its
+    state (nothing where the state is unknown), pass through the layers. A label's logit is its own
+    row times its own token. There is no order of labels or places in it.
+    """
+
+    labels: Tensor  # (C, d)
+    negative: Tensor  # (d,)
+    positive: Tensor  # (d,)
+
+    def __init__(
+        self, width: int, class_count: int, layers: int, attention_heads: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, attention_heads, width, dropout, batch_first=True)
+            for _ in range(layers)
+        )
+        self.output = nn.Linear(width, class_count)
+
+    def learn_vectors(self) -> None:
+        class_count, width = self.output.weight.shape
+        bound = 1 / math.sqrt(width)
+        for name, shape in (
+            ("labels", (class_count, width)),
+            ("negative", (width,)),
+            ("positive", (width,)),
+        ):
+            vectors = torch.empty(shape).uniform_(-bound, bound)
+            self.register_parameter(name, nn.Parameter(vectors))
+
+    def fix_vectors(self, labels: Tensor, negative: Tensor, positive: Tensor) -> None:
+        """Never trained; as buffers they travel with the weights, so no reader has to make them."""
+        self.register_buffer("labels", labels)
+        self.register_buffer("negative", negative)
+        self.register_buffer("positive", positive)
+
+    def forward(self, feature_map: Tensor, states: Tensor | None = None) -> Output:
+        """``states`` are (B, C), see ``losses/label_states.py``; all unknown if left out."""
+        places = feature_map.flatten(2).transpose(1, 2)  # (B, height * width, d)
+        tokens = self.norm(torch.cat([places, self.label_tokens(len(places), states)], 1))
+        for layer in self.layers:
+            tokens = layer(tokens)
+        answers = tokens[:, places.shape[1] :]  # (B, C, d)
+        logits = (answers * self.output.weight).sum(2) + self.output.bias
+        return Output(places.mean(1), logits, answers)
+
+    def label_tokens(self, count: int, states: Tensor | None) -> Tensor:
+        """(B, C, d)."""
+        tokens = self.labels.expand(count, -1, -1)
+        if states is None:
+            return tokens
+        is_negative, is_positive = (states == value for value in (NEGATIVE, POSITIVE))
+        told = is_negative[..., None] * self.negative + is_positive[..., None] * self.positive
+        return tokens + told
+
+
+def build_c_tran(
+    feature_count: int,
+    class_count: int,
+    seed: int,
+    *,
+    text_encoder: str = LEARNED,
+    prompt: str = PROMPT,
+    swapped_states: bool = False,
+    layers: int = 3,
+    attention_heads: int = 4,
+    dropout: float = 0.1,
+    class_names: Sequence[str] = (),
+) -> CTranHead:
+    """A head whose layers draw from torch's own generator, which the caller has seeded.
+
+    Args:
+        text_encoder: fixes the vectors of labels and states to those of their names; without
+            names, or ``"learned"``, they are trained.
+        swapped_states: the word "positive" for a negative label, as in FedLGT's public code.
+    """
+    _check(feature_count, layers, attention_heads, dropout)
+    head = CTranHead(feature_count, class_count, layers, attention_heads, dropout)
+    if text_encoder == LEARNED or not class_names:
+        head.learn_vectors()
+        return head
+    vectors = text_vectors(text_encoder, class_names, prompt, feature_count)
+    negative, positive = vectors[class_count:].flip(0) if swapped_states else vectors[class_count:]
+    head.fix_vectors(vectors[:class_count].clone(), negative.clone(), positive.clone())
+    return head
+
+
+def _check(width: int, layers: int, attention_heads: int, dropout: float) -> None:
+    if layers < 1 or attention_heads < 1 or not 0 <= dropout < 1:
+        raise UserError(
+            "a C-Tran head needs at least 1 of layers and attention_heads and a dropout in [0, 1); "
+            f"found {layers}, {attention_heads} and {dropout}"
+        )
+    if width % attention_heads:
+        raise UserError(
+            f"a C-Tran head shares the backbone's {width} features among its attention_heads; "
+            f"{width} cannot be divided by {attention_heads}"
+        )

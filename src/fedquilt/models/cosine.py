@@ -1,0 +1,31 @@
+"""The cosine head: features and trained class rows meet on the unit sphere."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedquilt.models.sphere import MIDDLE, SLOPE, on_sphere
+from fedquilt.seeding import generator_for
+
+
+class CosineHead(nn.Module):
+    """A score per class: the cosine between the feature and the class's row, of any length.
+
+    The logit grows with the score, so rankings are those of the cosines: it is 4 (score - 1/2),
+    as with the sphere head. Its sigmoid is no probability; choose thresholds on validation data.
+    """
+
+    def __init__(self, rows: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(rows)  # (C, d)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return SLOPE * (F.linear(on_sphere(features), on_sphere(self.weight)) - MIDDLE)
+
+
+def build_cosine_head(feature_count: int, class_count: int, seed: int) -> CosineHead:
+    """Random rows of length 1 that depend on the seed alone."""
+    draws = torch.randn(class_count, feature_count, generator=generator_for(seed, "cosine head"))
+    return CosineHead(on_sphere(draws))

@@ -1,0 +1,38 @@
+"""A graph convolution over classes, along how often their labels go together."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+TINY = 1e-8
+SLOPE = 0.2  # of the leaky ReLU
+
+
+def label_adjacency(matrices: Tensor) -> Tensor:
+    """D^-1/2 P^T D^-1/2 of co-occurrence counts (..., C, C), with D the row sums of P.
+
+    P[a, b] is how often b is present where a is, and 1 on the diagonal: a class that was never
+    seen is a node to itself.
+    """
+    seen = matrices.diagonal(dim1=-2, dim2=-1)[..., None]
+    itself = torch.eye(matrices.shape[-1], dtype=torch.bool, device=matrices.device)
+    shares = torch.where(itself, 1.0, matrices / (seen + TINY))  # P
+    scale = shares.sum(-1).rsqrt()
+    return scale[..., :, None] * shares.transpose(-1, -2) * scale[..., None, :]
+
+
+class LabelGraph(nn.Module):
+    """Two graph convolutions; nodes come back as wide as they went in."""
+
+    def __init__(self, feature_count: int, width: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(feature_count, width, bias=False)
+        self.second = nn.Linear(width, feature_count, bias=False)
+
+    def forward(self, nodes: Tensor, adjacency: Tensor) -> Tensor:
+        """Nodes (B, C, d), with an adjacency (B, C, C) for each image."""
+        hidden = F.leaky_relu(adjacency @ self.first(nodes), SLOPE)
+        related: Tensor = adjacency @ self.second(hidden)
+        return related

@@ -1,0 +1,57 @@
+"""Vectors of texts in a file, safetensors or npz: one for each name."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from fedquilt.atomic_files import write_bytes
+from fedquilt.errors import UserError, nearest
+
+FILES = (".safetensors", ".npz")
+
+
+def read_text_vectors(path: Path, names: Sequence[str]) -> Tensor:
+    """The vectors of these names, in this order; others in the file do not matter."""
+    stored = _read(path)
+    for name in names:
+        if name not in stored:
+            raise UserError(
+                f"{path} has no vector for {name!r}{nearest(name, stored)}; it needs one for each "
+                f"of: {', '.join(names)}"
+            )
+    vectors = [stored[name].reshape(-1).float() for name in names]
+    widths = {len(vector) for vector in vectors}
+    if len(widths) > 1:
+        raise UserError(f"{path} holds vectors of different lengths: {sorted(widths)}")
+    for name, vector in zip(names, vectors):
+        if not bool(vector.isfinite().all()) or not bool(vector.any()):
+            raise UserError(f"{path}: the vector of {name!r} is zero, or no finite numbers")
+    return torch.stack(vectors)
+
+
+def write_text_vectors(path: Path, vectors: Mapping[str, Tensor]) -> None:
+    if path.suffix != ".safetensors":
+        raise UserError(f"vectors are written to a .safetensors file, found {path}")
+    write_bytes(path, save({name: vector.clone() for name, vector in vectors.items()}))
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise UserError(f"no file of text vectors at {path}; docs/text_embeddings.md says how")
+    try:
+        if path.suffix == ".npz":
+            # Opened here: numpy leaves a damaged archive open.
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+        stored: dict[str, Tensor] = load_file(path)
+    except (SafetensorError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is not a readable {path.suffix} file: {error}") from error
+    return stored

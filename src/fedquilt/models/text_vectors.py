@@ -1,0 +1,104 @@
+"""Class names as vectors: from a text encoder, a file, or their spelling; as wide as a model."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedquilt.errors import UserError, nearest
+from fedquilt.models.heads import Setting
+from fedquilt.models.text_encoders import OPEN_CLIP, open_clip_vectors, sentence_vectors
+from fedquilt.models.text_files import FILES, read_text_vectors, write_text_vectors
+from fedquilt.seeding import generator_for
+
+SETTING = "text_encoder"  # of heads that use one
+HASHED = "hashed-names"  # the spelling of the names, without their meaning
+STORED = "stored"  # none yet: the weights that are written into the model bring them
+LEARNED = "learned"  # none at all: a head trains vectors of its own
+STATES = ("negative", "positive")  # the words for a label's state, behind the class names
+PROMPT = "The photo contains {name}."
+HASHED_WIDTH = 1024
+GRAM_SIZES = (2, 3, 4)
+
+
+def text_vectors(encoder: str, class_names: Sequence[str], prompt: str, width: int) -> Tensor:
+    """(C + 2, width): a vector of length 1 for each class name, then for each of ``STATES``."""
+    if encoder == STORED:
+        return torch.zeros(len(class_names) + len(STATES), width)
+    return fitted(encode(encoder, class_names, prompt), width)
+
+
+def save_text_vectors(
+    path: str | Path, encoder: str, class_names: Sequence[str], prompt: str = PROMPT
+) -> None:
+    """Encode once, so that nobody who is given the file needs the encoder."""
+    names = [*class_names, *STATES]
+    write_text_vectors(Path(path), dict(zip(names, encode(encoder, class_names, prompt))))
+
+
+def encode(encoder: str, class_names: Sequence[str], prompt: str) -> Tensor:
+    """As the encoder gives them; only encoders that read sentences get the prompt."""
+    if "{name}" not in prompt:
+        raise UserError(f"the prompt must hold {{name}}, where the class goes; found {prompt!r}")
+    names = (*class_names, *STATES)
+    if encoder == HASHED:
+        return torch.stack([hashed_spelling(name) for name in names])
+    texts = (*(prompt.replace("{name}", name) for name in class_names), *STATES)
+    if encoder.startswith(OPEN_CLIP):
+        return open_clip_vectors(encoder, texts)
+    path = Path(encoder)
+    if path.suffix in FILES:
+        return read_text_vectors(path, names)
+    if path.is_dir():
+        return sentence_vectors(encoder, texts)
+    raise UserError(
+        f"unknown text encoder {encoder!r}{nearest(encoder, (HASHED, f'{OPEN_CLIP}MODEL/WEIGHTS'))}"
+        f"; expected one of these, the folder of a sentence encoder, or a file that ends in "
+        f"{' or '.join(FILES)}"
+    )
+
+
+def once_trained(settings: Mapping[str, Setting]) -> dict[str, Setting]:
+    """A head's settings for weights that are there already, which bring what an encoder made."""
+    encoder = settings.get(SETTING, LEARNED)
+    return {**settings} if encoder == LEARNED else {**settings, SETTING: STORED}
+
+
+def hashed_spelling(name: str) -> Tensor:
+    """(1024,): counts of the name's short runs of letters, each in a place that its hash picks.
+
+    Names that share runs of letters are near each other; case and spacing do not matter.
+    """
+    text = f" {' '.join(name.casefold().split())} "
+    counts = torch.zeros(HASHED_WIDTH)
+    for size in GRAM_SIZES:
+        for start in range(len(text) - size + 1):
+            gram = text[start : start + size].encode()
+            code = int.from_bytes(hashlib.blake2b(gram, digest_size=8).digest(), "big")
+            place, side = divmod(code, 2)  # the sign keeps collisions from adding up
+            counts[place % HASHED_WIDTH] += 1.0 if side else -1.0
+    return counts
+
+
+def fitted(vectors: Tensor, width: int) -> Tensor:
+    """Of length 1 and ``width`` wide, by a fixed orthogonal projection where they were not.
+
+    Into more dimensions it keeps all angles, into fewer only roughly.
+    """
+    unit = F.normalize(vectors.to(torch.float64), dim=1)
+    given = unit.shape[1]
+    if given != width:
+        draws = torch.randn(
+            max(given, width),
+            min(given, width),
+            generator=generator_for("text vectors", given, width),
+            dtype=torch.float64,
+        )
+        columns, _ = torch.linalg.qr(draws)
+        unit = F.normalize(unit @ (columns if given > width else columns.T), dim=1)
+    return unit.to(torch.float32)

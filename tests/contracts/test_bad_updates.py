@@ -1,0 +1,237 @@
+"""No method takes a bad update: it is refused by name, and the totals are as without it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, partial
+
+import pytest
+import torch
+from tiny_federation import METHOD_NAMES, make_federation, make_method
+from torch import Tensor
+
+from fedquilt.client import LOSS_PART, Workspace, run_client
+from fedquilt.method import Method
+from fedquilt.payload import Gather, Mean, Part, Sum, Update, addressed, weight_of
+from fedquilt.privacy.unannotated_rows import (
+    annotators_parts,
+    check_unannotated_rows,
+    declared_classes,
+)
+from fedquilt.rounds import start_server
+from fedquilt.totals import Accumulator, Totals
+from fedquilt.tree import leaves, same_bits, tree_map, unflatten
+from fedquilt.validation import RefusedUpdate
+
+BAD = "site-1"  # which annotates class 1 only
+# These send nothing in which annotators alone have a say, whatever their settings.
+WITHOUT_ANNOTATORS_ROWS = {"local-only", "flexible-fl", "rscfed", "spherefed", "fednca-ml"}
+
+Break = Callable[[Part], Iterator[Part]]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A round's honest updates, and what the server expects."""
+
+    method: Method
+    expected: Update
+    updates: dict[str, Update]
+    declared: dict[str, Tensor]
+
+    def totals(self, *senders: tuple[str, Update]) -> Totals:
+        accumulator = self.accumulator()
+        for client, update in senders:
+            accumulator.add(client, update)
+        return accumulator.totals()
+
+    def accumulator(self) -> Accumulator:
+        return Accumulator(self.expected, len(self.updates), self.further_check)
+
+    def further_check(self, client: str, update: Update) -> None:
+        check_unannotated_rows(self.method, update, self.declared[client], client)
+
+
+@cache
+def exchange(name: str) -> Exchange:
+    """Two rounds into a run, so that staged methods send all of their parts."""
+    annotators = {} if name == "rscfed" else {"head_rows": "annotators"}
+    method = make_method(name, **annotators)
+    federation = make_federation(backbone="small-resnet").fitted(method)
+    task = federation.task
+    server = start_server(method, task, federation.engine())
+    payload = method.broadcast(server)
+    workspace = Workspace.of(task, torch.device("cpu"))
+    updates = {
+        client: run_client(method, task, workspace, data, addressed(payload, client), {}, 1)[0]
+        for client, data in federation.clients.items()
+    }
+    expected = {
+        **method.template(addressed(payload, BAD), task),
+        LOSS_PART: Mean(torch.zeros(()), 0.0),
+    }
+    declared = {
+        client: declared_classes(method.survey(data)) for client, data in federation.clients.items()
+    }
+    return Exchange(method, expected, updates, declared)
+
+
+def with_value(part: Part, spoil: Callable[[Tensor], Tensor]) -> Iterator[Part]:
+    """The part with its first floating-point tensor spoilt, if it has one."""
+    flat = dict(leaves(part.value))
+    for path, leaf in flat.items():
+        if leaf.is_floating_point() and leaf.numel():
+            yield replace(part, value=unflatten({**flat, path: spoil(leaf)}))
+            return
+
+
+def with_one(number: float, part: Part) -> Iterator[Part]:
+    def spoil(leaf: Tensor) -> Tensor:
+        spoilt = leaf.clone()
+        spoilt.view(-1)[-1] = number
+        return spoilt
+
+    return with_value(part, spoil)
+
+
+def with_weight(number: float, part: Part) -> Iterator[Part]:
+    """The part with a weight spoilt, its last one where there are several."""
+    if isinstance(part, Mean):
+        weight = weight_of(part).clone()
+        weight.view(-1)[-1] = number
+        yield Mean(part.value, weight)
+    elif isinstance(part, Gather) and part.is_weight:
+        yield replace(part, value=tree_map(lambda leaf: torch.full_like(leaf, number), part.value))
+
+
+def with_weight_shape(part: Part) -> Iterator[Part]:
+    if isinstance(part, Mean):
+        yield Mean(part.value, torch.ones(weight_of(part).numel() + 1))
+
+
+def with_other_kind(part: Part) -> Iterator[Part]:
+    yield Gather(part.value) if isinstance(part, Sum | Mean) else Sum(part.value)
+
+
+def with_other_name(part: Part) -> Iterator[Part]:
+    yield replace(part, value={"sent": part.value, "not asked for": torch.zeros(())})
+
+
+PARTS: dict[str, tuple[Break, str]] = {
+    "NaN": (partial(with_one, math.nan), "holds NaN or infinite numbers"),
+    "infinity": (partial(with_one, math.inf), "holds NaN or infinite numbers"),
+    "minus infinity": (partial(with_one, -math.inf), "holds NaN or infinite numbers"),
+    "shape": (
+        lambda part: with_value(part, lambda leaf: leaf[None]),
+        r"expected torch.float\d\d of shape",
+    ),
+    "dtype": (
+        lambda part: with_value(part, lambda leaf: leaf.to(torch.bfloat16)),
+        "found torch.bfloat16",
+    ),
+    "kind": (with_other_kind, "expected a (Mean|Sum|Gather), found a"),
+    "name": (with_other_name, "names differ"),
+    "negative weight": (partial(with_weight, -1.0), "finite and not negative|NaN or infinite"),
+    "NaN weight": (partial(with_weight, math.nan), "finite and not negative|NaN or infinite"),
+    "infinite weight": (partial(with_weight, math.inf), "finite and not negative|NaN or infinite"),
+    "huge weight": (partial(with_weight, 1e30), r"a weight of 1e\+30 is above 1e\+09"),
+    "weight of another shape": (with_weight_shape, "expected a weight of shape"),
+}
+
+
+@pytest.mark.parametrize("case", PARTS)
+@pytest.mark.parametrize("name", METHOD_NAMES)
+def test_a_bad_part_is_refused(name: str, case: str) -> None:
+    breaks, reason = PARTS[case]
+    tried = 0
+    for part, good in exchange(name).updates[BAD].items():
+        for bad in breaks(good):
+            assert_refused(name, {**exchange(name).updates[BAD], part: bad}, f"{part!r}.*{reason}")
+            tried += 1
+    assert tried > 0
+
+
+@pytest.mark.parametrize("name", METHOD_NAMES)
+def test_missing_and_unexpected_parts_are_refused(name: str) -> None:
+    good = exchange(name).updates[BAD]
+    for part in good:
+        fewer = {key: value for key, value in good.items() if key != part}
+        assert_refused(name, fewer, rf"wrong parts: missing \['{part}'\], unexpected \[\]")
+    more = {**good, "extra": Sum(torch.zeros(()))}
+    assert_refused(name, more, r"wrong parts: missing \[\], unexpected \['extra'\]")
+
+
+@pytest.mark.parametrize("name", METHOD_NAMES)
+def test_an_update_without_weight_is_refused(name: str) -> None:
+    """From every client, it would leave a mean over nothing."""
+    good = exchange(name).updates[BAD]
+    must_count = [part for part in ("body", "buffers", LOSS_PART, "images") if part in good]
+    for part in must_count:
+        for bad in with_weight(0.0, good[part]):
+            assert_refused(name, {**good, part: bad}, f"{part!r}: its weight is 0")
+    silent = {
+        part: next(iter(with_weight(0.0, value)), value)
+        if not isinstance(value, Mean)
+        else Mean(value.value, torch.zeros_like(weight_of(value)))
+        for part, value in good.items()
+    }
+    assert_refused(name, silent, "its weight is 0")
+
+
+@pytest.mark.parametrize("name", METHOD_NAMES)
+def test_a_client_counts_once(name: str) -> None:
+    updates = exchange(name).updates
+    accumulator = exchange(name).accumulator()
+    accumulator.add("site-0", updates["site-0"])
+    with pytest.raises(RefusedUpdate, match="'site-0' was already counted in this round"):
+        accumulator.add("site-0", updates[BAD])
+    accumulator.add("site-2", updates["site-2"])
+    assert_same(accumulator.totals(), undisturbed(name))
+
+
+@pytest.mark.parametrize("name", METHOD_NAMES)
+def test_a_row_of_a_class_the_site_does_not_annotate_is_refused(name: str) -> None:
+    good = exchange(name).updates[BAD]
+    rows = [part for part in annotators_parts(exchange(name).method) if part in good]
+    assert (not rows) == (name in WITHOUT_ANNOTATORS_ROWS)
+    for part in rows:
+        bad = good[part]
+        assert isinstance(bad, Mean)
+        weight = weight_of(bad).clone()
+        assert weight[[0, 2]].sum() == 0
+        weight[2] = 5.0
+        grown = {**good, part: Mean(bad.value, weight)}
+        assert_refused(name, grown, f"{part!r}: it counts for 1 classes .* not annotate: number 2")
+
+
+def assert_refused(name: str, bad: Update, reason: str) -> None:
+    """In the middle of a round, with the totals of a round without it."""
+    here = exchange(name)
+    accumulator = here.accumulator()
+    accumulator.add("site-0", here.updates["site-0"])
+    with pytest.raises(RefusedUpdate, match=reason) as caught:
+        accumulator.add(BAD, bad)
+    assert repr(BAD) in str(caught.value)
+    accumulator.add("site-2", here.updates["site-2"])
+    assert_same(accumulator.totals(), undisturbed(name))
+
+
+@cache
+def undisturbed(name: str) -> Totals:
+    updates = exchange(name).updates
+    return exchange(name).totals(*((client, updates[client]) for client in ("site-0", "site-2")))
+
+
+def assert_same(one: Totals, two: Totals) -> None:
+    assert same_bits(dict(one.sums), dict(two.sums))
+    assert same_bits(dict(one.gathered), dict(two.gathered))
+    assert (one.cohort, one.byte_count) == (two.cohort, two.byte_count)
+
+
+@pytest.mark.parametrize("name", METHOD_NAMES)
+def test_honest_updates_are_taken(name: str) -> None:
+    """The refusals mean something only if nothing else is refused."""
+    totals = exchange(name).totals(*exchange(name).updates.items())
+    assert totals.cohort == ("site-0", "site-1", "site-2")

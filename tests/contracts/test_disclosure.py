@@ -1,0 +1,134 @@
+"""Under a disclosure floor no method lets out a number that tells of too few."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
+
+from fedquilt.cells import KNOWN_CELLS, OF_ANNOTATORS
+from fedquilt.client import LOSS_PART, Workspace, run_client
+from fedquilt.data.client_data import ClientData
+from fedquilt.engines.local import LocalEngine
+from fedquilt.method import Method, State
+from fedquilt.payload import Mean, Update, addressed, weight_of
+from fedquilt.privacy.disclosure_floor import DisclosureFloor
+from fedquilt.privacy.small_cells import cells_of
+from fedquilt.rounds import run_rounds, start_server
+from fedquilt.tree import leaves, same_bits
+
+RARE = 1  # positives of class 0 at the first site
+every_method = pytest.mark.parametrize("name", METHOD_NAMES)
+
+
+def federation_with_a_rare_class(method: Method) -> Federation:
+    """Everybody annotates class 0, of which the first site has a single positive."""
+    federation = make_federation(annotated=((0, 1), (0, 1), (0, 2))).fitted(method)
+    labels = federation.clients["site-0"].labels.clone()
+    labels[:, 0] = 0
+    labels[:RARE, 0] = 1
+    first = replace(federation.clients["site-0"], labels=labels)
+    return replace(federation, clients={**federation.clients, "site-0": first})
+
+
+def train(federation: Federation, method: Method, min_cell: int) -> State:
+    transforms = (DisclosureFloor(min_cell),)
+    engine = LocalEngine(federation.task, federation.clients, transforms=transforms)
+    server = start_server(method, federation.task, engine)
+    for round_ in run_rounds(method, federation.task, engine, server):
+        server = round_.server
+    return server
+
+
+def sent(federation: Federation, method: Method, client: str) -> tuple[Update, State]:
+    """The client's second round, in which staged methods send all of their parts."""
+    task, data = federation.task, federation.clients[client]
+    payload = method.broadcast(start_server(method, task, federation.engine()))
+    workspace = Workspace.of(task, torch.device("cpu"))
+    update, kept = run_client(method, task, workspace, data, addressed(payload, client), {}, 1)
+    return update, kept["method"]
+
+
+@every_method
+def test_every_part_says_what_it_tells_of(name: str) -> None:
+    method = make_method(name)
+    federation = make_federation(backbone="small-resnet").fitted(method)
+    update, _ = sent(federation, method, "site-0")
+    for part in (*update, *method.survey(federation.clients["site-0"])):
+        declared = cells_of(part, method)
+        rules = declared.values() if isinstance(declared, Mapping) else [declared]
+        for rule in rules:
+            each = rule if isinstance(rule, tuple) else (rule,)
+            assert all(callable(one) or one in KNOWN_CELLS for one in each)
+
+
+@every_method
+def test_training_goes_on_under_a_floor(name: str) -> None:
+    method = make_method(name)
+    federation = federation_with_a_rare_class(method)
+    server = train(federation, method, min_cell=5)
+    for path, leaf in leaves(server):
+        assert not leaf.is_floating_point() or bool(torch.isfinite(leaf).all()), path
+
+
+@every_method
+def test_a_floor_that_all_cells_reach_changes_no_bit(name: str) -> None:
+    if name == "scene-gcn":
+        pytest.skip("its scenes may have any number of images, and none")
+    method = make_method(name)
+    federation = make_federation().fitted(method)  # no side of a class has less than 2 images
+    assert same_bits(train(federation, method, min_cell=0), train(federation, method, min_cell=2))
+
+
+@every_method
+def test_what_tells_of_one_image_is_gone(name: str) -> None:
+    """Class 0 at a site with one positive, in parts that have a cell for each class."""
+    settings = {} if name in {"rscfed", "fedlsm"} else {"head_rows": "positives"}
+    method = make_method(name, **settings)
+    federation = federation_with_a_rare_class(method)
+    data = federation.clients["site-0"]
+    update, state = sent(federation, method, "site-0")
+    floored = DisclosureFloor(5).on_client(method, data, state, update)
+    for part in floored:
+        if cells_of(part, method) in ("positives", "sides"):
+            assert_empty_first_row(floored[part])
+
+
+@every_method
+def test_the_survey_keeps_one_image_to_itself(name: str) -> None:
+    """What a site with one positive of a class answers is what one with none would."""
+    method = make_method(name)
+    data = federation_with_a_rare_class(method).clients["site-0"]
+    labels = data.labels.clone()
+    labels[:, 0] = 0
+    without = replace(data, labels=labels)
+    told = [_answer(method, each) for each in (data, without)]
+    if name == "fedlsm":  # of the classes with few on a side, nothing is told, of others all
+        assert told[0]["positives"].value[0] == told[0]["annotated"].value[0] == 0
+    else:
+        assert same_bits(*({part: told_.value for part, told_ in each.items()} for each in told))
+
+
+def _answer(method: Method, data: ClientData) -> Update:
+    return DisclosureFloor(5).on_survey(method, data, method.survey(data))
+
+
+def assert_empty_first_row(part: object) -> None:
+    if isinstance(part, Mean):
+        assert not weight_of(part)[0].any()
+    assert all(not leaf[0].any() for _, leaf in leaves(part.value))  # type: ignore[attr-defined]
+
+
+def test_the_parts_with_a_cell_per_class_are_many() -> None:
+    """The check above means something only if there are such parts."""
+    found = {
+        name: [part for part, rule in make_method(name).tells_of.items() if rule in OF_ANNOTATORS]
+        for name in METHOD_NAMES
+    }
+    assert found["fedmlp"] == ["annotators", "prototypes"]
+    assert found["fedirm"] == ["annotators", "relation"]
+    assert found["fedaws"] == ["annotators", "head", "owned"]
+    assert LOSS_PART not in found["fedmlp"]

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from fedquilt.errors import UserError
+from fedquilt.models.class_branches import ClassBranches
+from fedquilt.models.network import layout_of, read_weights
+from fedquilt.models.site_aware import build_site_aware
+from fedquilt.models.spec import ModelSpec
+from fedquilt.tree import same_bits
+
+
+def spec(**settings: int | bool) -> ModelSpec:
+    return ModelSpec(head="site-aware", head_settings={"width": 6, **settings})
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_branches_are_what_separate_layers_per_class_would_be(is_training: bool):
+    branches = ClassBranches(feature_count=5, class_count=3, width=4).train(is_training)
+    features = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
+    separate = []
+    for row in range(3):
+        layers: list[nn.Module] = []
+        for layer, narrow in ((branches.first, 5), (branches.second, 4)):
+            linear, norm = nn.Linear(narrow, 4, bias=False), nn.BatchNorm1d(4)
+            linear.weight.data = layer.weight.data[row].T
+            layers += [linear, norm, nn.ReLU()]
+        separate.append(nn.Sequential(*layers).train(is_training)(features))
+    torch.testing.assert_close(branches(features), torch.stack(separate, 1))
+
+
+def test_branches_are_rows_per_class_and_only_the_graph_is_under_its_name():
+    network = spec().build(channels=1, class_count=3, seed=0)
+    layout = layout_of(network, 3)
+    assert all(name.startswith("head.branches.") for name in layout.head)
+    assert len(layout.head) == 6  # weight, scale and shift, twice
+    others = [name for name in layout.names if name.startswith("head.") and name not in layout.head]
+    graph = [name for name in others if name.startswith("head.graph.")]
+    assert set(others) - set(graph) == {
+        "head.edges",
+        *(
+            f"head.branches.{layer}.norm.{what}"
+            for layer in ("first", "second")
+            for what in ("running_mean", "running_var")
+        ),
+    }
+
+
+def test_logits_of_pooled_features_and_the_seed_decides():
+    network = spec().build(channels=1, class_count=3, seed=0)
+    output = network(torch.rand(4, 1, 8, 8))
+    assert output.logits.shape == (4, 3)
+    one, two, other = (
+        read_weights(spec().build(channels=1, class_count=3, seed=seed)) for seed in (0, 0, 1)
+    )
+    assert same_bits(one, two)
+    assert not torch.equal(one["head.graph.output.edge.bias"], other["head.graph.output.edge.bias"])
+
+
+def test_in_evaluation_an_image_does_not_depend_on_its_neighbours():
+    network = spec().build(channels=1, class_count=3, seed=0).eval()
+    images = torch.rand(2, 1, 8, 8)
+    other = torch.stack([1 - images[0], images[1]])
+    assert torch.equal(network(images).logits[1], network(other).logits[1])
+
+
+def test_without_a_graph_each_class_has_its_own_output():
+    network = spec(graph=False).build(channels=1, class_count=3, seed=0).eval()
+    names = read_weights(network).keys()
+    assert not any("graph" in name or "edges" in name for name in names)
+    before = network(torch.ones(2, 1, 8, 8)).logits
+    with torch.no_grad():
+        network.head[1].weight[1] += 1.0
+    after = network(torch.ones(2, 1, 8, 8)).logits
+    assert torch.equal(before[:, [0, 2]], after[:, [0, 2]])
+    assert not torch.equal(before[:, 1], after[:, 1])
+
+
+def test_a_width_must_be_positive():
+    with pytest.raises(UserError, match="width of at least 1, found 0"):
+        build_site_aware(4, 3, 0, width=0)

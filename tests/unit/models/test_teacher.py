@@ -1,0 +1,32 @@
+"""A teacher follows a network at a distance."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from fedquilt.models.teacher import follow
+
+
+def test_it_nears_a_network_that_stands_still() -> None:
+    network = nn.Linear(1, 1, bias=False, dtype=torch.float64)
+    with torch.no_grad():
+        network.weight.fill_(5.0)
+    teacher = {"weight": torch.ones(1, 1, dtype=torch.float64)}
+    for _ in range(200):
+        teacher = follow(teacher, network, 0.999)
+    # s + 0.999^200 (t0 - s), where the power is 0.8186.
+    assert teacher["weight"].item() == pytest.approx(5 - 4 * 0.8186488, abs=1e-6)
+
+
+def test_copied_entries_are_the_networks_own() -> None:
+    network = nn.BatchNorm1d(1)
+    network.running_mean.fill_(8.0)
+    teacher = {name: torch.zeros(1) for name in ("weight", "running_mean")}
+    mixed = follow(teacher, network, 0.75)
+    assert (mixed["weight"].item(), mixed["running_mean"].item()) == (0.25, 2.0)
+    copied = follow(teacher, network, 0.75, ("running_mean",))
+    assert (copied["weight"].item(), copied["running_mean"].item()) == (0.25, 8.0)
+    network.running_mean.fill_(9.0)
+    assert copied["running_mean"].item() == 8.0

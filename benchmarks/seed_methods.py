@@ -21,7 +21,7 @@ from fedquilt.parallel_runs import run_all
 from fedquilt.recipe import Recipe, recipe_from, with_overrides
 
 CLASSES = {"scenes": 5, "cifar10": 10}
-ROUNDS = {"scenes": 20, "cifar10": 12}
+ROUNDS = {"scenes": 20, "cifar10": 10}
 FULL = {"name": "full"}
 
 SEEDLINGS: dict[str, dict[str, Any]] = {

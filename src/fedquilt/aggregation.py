@@ -96,26 +96,40 @@ def distance_weights(images: Tensor, distances: Tensor, scale: float) -> Tensor:
     return weights / weights.sum()
 
 
-def consensus(changes: Sequence[Weights], images: Tensor, scale: float) -> Weights:
-    """RSCFed's mean of a group: a client far from the group's plain mean counts less."""
-    size = len(changes)
-    centre = _combined(changes, torch.full((size,), 1 / size, dtype=torch.float64))
-    distances = torch.stack([_distance(change, centre) for change in changes])
-    return _combined(changes, distance_weights(images, distances, scale))
+def inner_products(changes: Sequence[Weights]) -> Tensor:
+    """Of every two clients' changes, tensor by tensor, (tensors, clients, clients) in float64.
+
+    Distances within any group follow from them, without another pass over the weights.
+    """
+    products = []
+    for name in changes[0]:
+        rows = torch.stack([change[name].double().flatten() for change in changes])
+        products.append(rows @ rows.T)
+    return torch.stack(products)
 
 
-def _distance(one: Weights, other: Weights) -> Tensor:
-    """The sum over tensors of the lengths of their differences."""
-    gaps = [torch.linalg.vector_norm(one[name].double() - other[name]) for name in one]
-    return torch.stack(gaps).sum()
+def consensus(products: Tensor, members: Tensor, images: Tensor, scale: float) -> Tensor:
+    """RSCFed's shares of all clients in a group's mean: one far from its plain mean counts less.
+
+    A distance is the sum over tensors of the lengths of differences.
+    """
+    own = products[:, members][:, :, members]
+    squares = own.diagonal(dim1=1, dim2=2) - 2 * own.mean(2) + own.mean((1, 2))[:, None]
+    distances = squares.clamp(min=0).sqrt().sum(0)
+    shares = torch.zeros(products.shape[1], dtype=torch.float64)
+    shares[members] = distance_weights(images[members], distances, scale)
+    return shares
 
 
-def _combined(changes: Sequence[Weights], shares: Tensor) -> Weights:
-    """In float64, whatever came in."""
-    return {
-        name: torch.stack([s * each[name].double() for s, each in zip(shares, changes)]).sum(0)
-        for name in changes[0]
-    }
+def combined(changes: Sequence[Weights], shares: Tensor) -> Weights:
+    """The sum of shares of changes, added up in float64."""
+    total: Weights = {}
+    for name, first in changes[0].items():
+        sums = torch.zeros_like(first, dtype=torch.float64)
+        for share, change in zip(shares.tolist(), changes):
+            sums.add_(change[name], alpha=share)
+        total[name] = sums.to(first.dtype)
+    return total
 
 
 def moved_buffers(weights: Weights, totals: Totals) -> Weights:

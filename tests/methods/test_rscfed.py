@@ -12,7 +12,7 @@ from pixel_logits import make_batch, make_local, plain_federation, with_teacher
 from tiny_federation import make_federation, make_method
 from torch import nn, tensor
 
-from fedquilt.aggregation import consensus, distance_weights
+from fedquilt.aggregation import combined, consensus, distance_weights, inner_products
 from fedquilt.client import Workspace, run_client
 from fedquilt.errors import UserError
 from fedquilt.methods import rscfed
@@ -49,6 +49,17 @@ def test_exponents_below_all_numbers_still_give_weights() -> None:
     assert found.tolist() == pytest.approx([math.e / (1 + math.e), 1 / (1 + math.e)], rel=1e-6)
 
 
+def _mean_of_all(changes: list[Weights], images: torch.Tensor, scale: float) -> Weights:
+    members = torch.arange(len(changes))
+    return combined(changes, consensus(inner_products(changes), members, images, scale))
+
+
+def test_a_group_gives_shares_to_its_members_only() -> None:
+    changes = [{"a": tensor([float(number)])} for number in range(4)]
+    found = consensus(inner_products(changes), tensor([2, 0]), tensor([1.0, 9.0, 3.0, 9.0]), 0.0)
+    assert found.tolist() == [0.25, 0.0, 0.75, 0.0]  # by images alone, 1 : 3
+
+
 def test_consensus_by_hand() -> None:
     # Plain mean: a = (2, 0), b = 3. Distances: |(2, 0)| + 3 = 5 for both, so with scale ln 2 / 5
     # times 100 images the factors are 1/2 and, for 50 images, 1/4: weights 50 : 12.5 = 4 : 1.
@@ -56,14 +67,14 @@ def test_consensus_by_hand() -> None:
         {"a": tensor([4.0, 0.0]), "b": tensor([6.0])},
         {"a": tensor([0.0, 0.0]), "b": tensor([0.0])},
     ]
-    found = consensus(changes, tensor([100.0, 50.0]), 100 * math.log(2) / 5)
+    found = _mean_of_all(changes, tensor([100.0, 50.0]), 100 * math.log(2) / 5)
     assert found["a"].tolist() == pytest.approx([3.2, 0.0])
     assert found["b"].tolist() == pytest.approx([4.8])
 
 
 def test_identical_clients_are_left_as_they_are() -> None:
     change = {"a": torch.randn(3, generator=torch.Generator().manual_seed(0))}
-    found = consensus([change] * 3, tensor([5.0, 6.0, 7.0]), 10.0)
+    found = _mean_of_all([change] * 3, tensor([5.0, 6.0, 7.0]), 10.0)
     torch.testing.assert_close(found["a"].float(), change["a"])
 
 
@@ -88,10 +99,12 @@ def test_groups_have_distinct_members_and_are_drawn_anew(monkeypatch: pytest.Mon
     sizes: list[int] = []
     groups: list[tuple[int, ...]] = []
 
-    def record(changes: list[Weights], images: torch.Tensor, scale: float) -> Weights:
-        sizes.append(len(changes))
-        groups.append(tuple(id(change) for change in changes))
-        return consensus(changes, images, scale)
+    def record(
+        products: torch.Tensor, members: torch.Tensor, images: torch.Tensor, scale: float
+    ) -> torch.Tensor:
+        sizes.append(len(members))
+        groups.append(tuple(members.tolist()))
+        return consensus(products, members, images, scale)
 
     monkeypatch.setattr(rscfed, "consensus", record)
     federation = make_federation(annotated=((0,), (1,), (2,), (0,)), rounds=2)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedquilt.aggregation import change_of, consensus, split
+from fedquilt.aggregation import change_of, combined, consensus, inner_products, split
 from fedquilt.cells import TellsOf
 from fedquilt.data.loading.batches import Batch
 from fedquilt.errors import UserError
@@ -101,14 +101,13 @@ class RSCFed(FedAvg):
         images = torch.stack([totals.each("images")[name] for name in clients]).double()
         draws = torch.Generator()
         draws.set_state(server["group_draws"])
+        products = inner_products(changes)
         groups = []
         for _ in range(self.group_count):
             members = torch.randperm(len(clients), generator=draws)[: self.group_size]
-            chosen = [changes[member] for member in members.tolist()]
-            groups.append(consensus(chosen, images[members], self.distance_scale))
+            groups.append(consensus(products, members, images, self.distance_scale))
         old = server["weights"]
-        mean = {name: torch.stack([each[name] for each in groups]).mean(0) for name in groups[0]}
-        change = {name: leaf.to(old[name].dtype) for name, leaf in mean.items()}
+        change = combined(changes, torch.stack(groups).mean(0))
         held = totals.expected["buffers"].value if "buffers" in parts else {}
         buffers = {name: old[name] + change.pop(name) for name in held}
         return self.moved(server, change, buffers) | {"group_draws": draws.get_state()}

@@ -21,6 +21,7 @@ from fedquilt.engines.recorded.stage_play import Manner
 from fedquilt.engines.recorded.visit import Visit
 from fedquilt.method import Method, State
 from fedquilt.payload import PerClient, Update, addressed, placed
+from fedquilt.privacy.transform import PayloadTransform
 from fedquilt.seeding import seed_for
 from fedquilt.task import Task
 from fedquilt.totals import Totals
@@ -53,8 +54,11 @@ class RecordedEngine(LocalEngine):
         exact: bool = False,
         channels_last: bool = True,
         device_state_bytes: int | None = None,
+        transforms: Sequence[PayloadTransform] = (),
     ) -> None:
-        super().__init__(task, clients, states=states, audit=audit, device=device)
+        super().__init__(
+            task, clients, states=states, audit=audit, device=device, transforms=transforms
+        )
         where = self.workspace.device
         self._on_device = on_device(clients, where)
         self._held = HeldStates(

@@ -50,13 +50,15 @@ class StagePlay:
         self._memory = memory
         self._places: State = self._slot.hold(f"state in {self._stage.name}", self._local.state)
         self._optimizer = self._fresh_optimizer()
+        # Here, on the slot's stream: pools may rest on numbers that are still being computed there.
+        self._plan = list(self._segments())
 
     def steps(self) -> Iterator[None]:
         """Play the stage; after every step somebody else may have a turn."""
         slot, device = self._slot, self._slot.workspace.device
         viewing, data = self._task.viewing, self._local.data
         generators = [self._augmentation(place) for place in range(len(self._pools))]
-        for segment in self._segments():
+        for segment in self._plan:
             with slot.at_work():
                 recording, is_new = self._recording(segment)
                 load_chunk(recording.chunk, segment, data, self._pools, viewing, generators, device)

@@ -1,0 +1,136 @@
+"""Seconds and bytes of a round for a ResNet-18 (45 MB), three sites on loopback over TLS.
+
+    python -m benchmarks.deploy [--rounds 6] [--out FOLDER]
+
+Every site trains one step of one image a round, so that almost all of a round is not training. The
+share that is training is measured at the sites, from request to reply.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fedquilt.atomic_files import write_json
+from fedquilt.deploy.demo_sites import annotated_classes, write_sites
+from fedquilt.deploy.study import study_from
+from fedquilt.engines.nvflare.demo import FEDQUILT, free_port
+from fedquilt.engines.nvflare.provision import provision
+from fedquilt.environment import environment
+from fedquilt.recipe import recipe_from
+from fedquilt.simulation import simulate
+
+LIMIT_SECONDS = 6.0  # of a round, on two cores
+RESULTS = Path(__file__).parent / "results" / "deploy.json"
+
+
+def recipe_settings(rounds: int) -> dict[str, Any]:
+    return {
+        "rounds": rounds,
+        "data": {"name": "digits-mosaic", "classes": 3, "canvas": 32, "train": 90, "test": 10},
+        "partition": {"name": "iid", "clients": 3},
+        "annotation": {"name": "full"},
+        "model": {"backbone": "resnet18"},
+        "views": {"weak": "plain"},
+        "method": {"name": "fedavg", "training": {"steps": 1, "batch_size": 2}},
+    }
+
+
+def measure(rounds: int, folder: Path) -> dict[str, Any]:
+    settings = recipe_settings(rounds)
+    simulation = simulate(recipe_from(settings), folder / "cache")
+    sites = write_sites(simulation, folder / "sites", {"min_cell": 1})
+    classes = simulation.task.classes
+    study = study_from(
+        {
+            "name": "bench",
+            "classes": list(classes),
+            "images": {"size": 32, "channels": 1},
+            "sites": [
+                {
+                    "name": name,
+                    "organisation": name.replace("-", "_"),
+                    "annotates": annotated_classes(data, classes),
+                }
+                for name, data in simulation.clients.items()
+            ],
+            "server": {"host": "localhost", "port": free_port(), "bind": "127.0.0.1"},
+            "recipe": settings,
+        }
+    )
+    write_json(folder / "study.json", study.to_dict())
+    kits = provision(study, folder / "kits")
+    started = [("server", "start", str(kits["server"]))]
+    started += [("site", "start", str(kits[name]), str(path)) for name, path in sites.items()]
+    environment_ = os.environ | {"OMP_NUM_THREADS": "1"}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment_}
+    processes = [subprocess.Popen([*FEDQUILT, *each], **quiet) for each in started]
+    try:
+        submit = ["deploy", "submit", str(folder / "study.json"), "--out", str(folder / "run")]
+        command = [*FEDQUILT, *submit, "--kit", str(kits["coordinator"])]
+        subprocess.run(command, check=True, env=environment_)
+    finally:
+        for each in processes:
+            each.send_signal(signal.SIGTERM)
+        for each in processes:
+            each.wait(60)
+    history = [json.loads(line) for line in (folder / "run" / "history.jsonl").open()]
+    return summary(history, [path.parent / "fedquilt-site" for path in sites.values()])
+
+
+def summary(history: list[dict[str, Any]], sites: list[Path]) -> dict[str, Any]:
+    """The first round is left out: sites load torch and their images in it."""
+    later = history[1:]
+    seconds = [record["seconds"] for record in later]
+    training = [_slowest_answer(sites, record["round"] - 1) for record in later]
+    return {
+        "sites": len(sites),
+        "rounds": len(later),
+        "median_seconds": statistics.median(seconds),
+        "seconds": seconds,
+        "first_round_seconds": history[0]["seconds"],
+        "not_training_share": 1 - statistics.median(training) / statistics.median(seconds),
+        "bytes_down": later[0]["bytes_down"],
+        "bytes_up": later[0]["bytes_up"],
+    }
+
+
+def _slowest_answer(sites: list[Path], round_index: int) -> float:
+    """From a request to its reply, at the slowest site, by the sites' own audit trails."""
+    spans = []
+    for site in sites:
+        lines = [json.loads(line) for line in (site / "audit.jsonl").open()]
+        moments = {
+            line["event"]: datetime.fromisoformat(line["time"])
+            for line in lines
+            if line["kind"] == "train" and line["round"] == round_index
+        }
+        spans.append((moments["sent"] - moments["received"]).total_seconds())
+    return max(spans)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(options.rounds + 1, Path(folder))
+    found["environment"] = environment("cpu")
+    options.out.parent.mkdir(exist_ok=True)
+    write_json(options.out, found)
+    print(json.dumps(found, indent=2))
+    if found["median_seconds"] > LIMIT_SECONDS:
+        raise SystemExit(f"a round takes longer than {LIMIT_SECONDS} s")
+
+
+if __name__ == "__main__":
+    main()

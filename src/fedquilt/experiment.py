@@ -16,6 +16,7 @@ from fedquilt.environment import environment
 from fedquilt.method import State
 from fedquilt.metrics import nan_to_none
 from fedquilt.model_files import save_models
+from fedquilt.privacy.disclosure_floor import DisclosureFloor
 from fedquilt.recipe import Recipe
 from fedquilt.rounds import Round, run_rounds, start_server
 from fedquilt.run_folder import RunFolder
@@ -82,6 +83,7 @@ class _Run:
             states=self.checkpoints,
             audit=self.audit,
             device=device,
+            transforms=(DisclosureFloor(recipe.min_cell),),
         )
         self.server: State = {}
         self.first_round = 0

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 import torch
 from torch import Tensor
 
+from fedquilt.cells import TellsOf
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch, Pool
 from fedquilt.local_training import LocalTraining
@@ -94,6 +95,11 @@ class Method(ABC):
     def survey(self, data: ClientData) -> Update:
         """Label statistics asked for once, before the first round."""
         return {"annotators": Sum(data.known.any(0).to(torch.float32))}
+
+    @property
+    def tells_of(self) -> Mapping[str, TellsOf]:
+        """For every part of survey and rounds, the images its numbers are computed from."""
+        return {"annotators": "annotated", **dict.fromkeys(("body", "head", "buffers"), "images")}
 
     @abstractmethod
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State: ...

@@ -16,6 +16,7 @@ from fedquilt.catalogue import entries
 from fedquilt.data.client_data import ClientData
 from fedquilt.method import Method
 from fedquilt.methods import METHODS
+from fedquilt.payload import Gather, Part
 from fedquilt.registry import find
 from fedquilt.sent_parts import EXAMPLE, SentPart, sent_parts
 from fedquilt.source_reading import ClassSource, Field, read_class
@@ -166,11 +167,19 @@ def _survey(method: Method) -> str:
         name="example",
         images=torch.zeros(1, 1, 16, 16, dtype=torch.uint8),
         indices=torch.arange(1),
-        labels=torch.zeros(1, 1, dtype=torch.uint8),
+        labels=torch.ones(1, 1, dtype=torch.uint8),
         known=torch.ones(1, 1, dtype=torch.bool),
+        secret=b"example",
     )
-    answer = method.survey(data).items()
-    return " and ".join(f"`{name}` ({type(part).__name__}, per class)" for name, part in answer)
+    return " and ".join(
+        f"`{name}` ({type(part).__name__}, per {_unit(part)})"
+        for name, part in method.survey(data).items()
+    )
+
+
+def _unit(part: Part) -> str:
+    """What a part of the survey has a number for."""
+    return "image" if isinstance(part, Gather) and part.any_length else "class"
 
 
 def _commands(name: str, source: ClassSource) -> str:

@@ -44,11 +44,14 @@ class Recipe:
     allocation_seed: int | None = None  # of who holds and who annotates what
     evaluation: Evaluation = Evaluation()
     checkpoint_every: int = 1  # rounds
+    min_cell: int = 0  # disclosure floor: what tells of fewer patients than that is not sent
 
     def __post_init__(self) -> None:
         for name in ("rounds", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, found {getattr(self, name)}")
+        if self.min_cell < 0:
+            raise UserError(f"min_cell must be 0 or more, found {self.min_cell}")
         if self.cohort_size is not None and self.cohort_size < 1:
             raise UserError(f"cohort_size must be at least 1, found {self.cohort_size}")
 

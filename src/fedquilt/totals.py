@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,10 +28,17 @@ class Accumulator:
 
     ``expected`` is one update of the right names, kinds, shapes and dtypes; its numbers are not
     read. Sums run in float64, so that the order of arrival hardly ever reaches the last bit.
+    ``further_check`` gets client and update once all of that is right, and may refuse it too.
     """
 
-    def __init__(self, expected: Update, population: int) -> None:
+    def __init__(
+        self,
+        expected: Update,
+        population: int,
+        further_check: Callable[[str, Update], None] = lambda client, update: None,
+    ) -> None:
         self._expected = expected
+        self._further_check = further_check
         self._population = population
         self._cohort: list[str] = []
         self._sums: dict[str, dict[str, Tree]] = {}
@@ -43,6 +50,7 @@ class Accumulator:
         if client in self._cohort:
             raise RefusedUpdate(f"client {client!r} was already counted in this round")
         check_update(update, self._expected, client)
+        self._further_check(client, update)
         for name, part in update.items():
             if isinstance(part, Gather):
                 self._gathered.setdefault(name, {})[client] = part.value

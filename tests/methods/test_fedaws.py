@@ -113,7 +113,7 @@ def test_a_clients_row_is_brought_back_to_length_one_after_each_step() -> None:
     assert (server["weights"][ROWS][0] + change).norm().item() == pytest.approx(1.0, abs=1e-5)
 
 
-@pytest.mark.parametrize("variant", [{}, {"nearest": 1}, {"strength": 0.0}])
+@pytest.mark.parametrize("variant", [{}, {"nearest": 1}, {"strength": 0.0}, {"head_rows": "all"}])
 def test_all_rows_keep_length_one(variant: dict[str, object]) -> None:
     rows = make_federation().train(make_method("fedaws", **variant))["weights"][ROWS]
     assert torch.allclose(rows.norm(dim=1), torch.ones(3), atol=1e-5)

@@ -118,8 +118,8 @@ def test_fedmlp_table_has_the_papers_nine_methods_and_four_levels():
 
 
 def test_stages_shrink_with_the_rounds_and_shares_grow():
-    def method(row: str, rounds: int) -> dict[str, Any]:
-        table = find_table("fedmlp/table1", "cifar10", rounds)
+    def method(row: str, rounds: int, data: str = "ich") -> dict[str, Any]:
+        table = find_table("fedmlp/table1", data, rounds)
         (settings,) = (each.settings for each in table.rows if each.name == row)
         return dict(settings["method"])
 
@@ -130,6 +130,8 @@ def test_stages_shrink_with_the_rounds_and_shares_grow():
     assert short["positive_share"] == 0.0956  # 1 - 0.99 ** 10
     assert (method("fednoro", 50)["ramp_start"], method("fednoro", 50)["ramp_end"]) == (1, 49)
     assert method("cbafed", 2)["warmup_rounds"] == 1
+    at_hand = method("fedmlp", 24, "cifar10")  # 3/8 of the rounds
+    assert (at_hand["warmup_rounds"], at_hand["positive_share"]) == (9, 0.03)
 
 
 def test_starred_rows_average_head_rows_over_annotators(tmp_path: Path):

@@ -10,6 +10,7 @@ from tiny_federation import make_federation, make_method
 from torch import Tensor, tensor
 
 from fedquilt.aggregation import (
+    by_row_counts,
     change_of,
     head_row_weights,
     mean_change,
@@ -177,6 +178,26 @@ def test_positives_decide_under_the_positives_rule():
     )
     assert change["head.bias"].tolist() == [6.0, 0.0, 0.0]  # 3 * 8 / 4; classes without: no move
     assert bool(change["head.weight"].isfinite().all())
+
+
+def test_counted_head_rows_and_their_spare():
+    """Rows by counts; where nobody counted any, by the weights before; without those, no move."""
+    changes = [weights(1, [1, 2, 3], [1, 2, 3], 0), weights(5, [5, 6, 7], [5, 6, 7], 0)]
+    before, counts = ([0.0, 3.0, 0.0], [0.0, 1.0, 0.0]), ([10.0, 0.0, 0.0], [30.0, 0.0, 0.0])
+    updates = [
+        by_row_counts(weight_parts(change, LAYOUT, 2.0, tensor(rows)), tensor(counted))
+        for change, rows, counted in zip(changes, before, counts)
+    ]
+    accumulator = Accumulator(updates[0], 2)
+    for number, update in enumerate(updates):
+        accumulator.add(str(number), update)
+    change = mean_change(accumulator.totals())
+    # (1 * 10 + 5 * 30) / 40, (2 * 3 + 6 * 1) / 4, nothing; the body is as ever.
+    assert change["head.bias"].tolist() == [4.0, 3.0, 0.0]
+    assert change["head.weight"].tolist() == [[4.0, 4.0], [3.0, 3.0], [0.0, 0.0]]
+    assert change["conv"].tolist() == [3.0]
+    headless = weight_parts(changes[0], replace(LAYOUT, head=()), 2.0, 0.0)
+    assert by_row_counts(headless, torch.ones(3)) == headless
 
 
 def test_a_network_that_is_all_head_has_a_change():

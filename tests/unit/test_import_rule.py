@@ -16,9 +16,9 @@ PACKAGE = Path(__file__).resolve().parents[2] / "src" / "fedquilt"
 LAYERS: tuple[tuple[str, ...], ...] = (
     # the ground: nothing about learning
     ("version", "errors", "seeding", "registry", "atomic_files", "environment"),
-    ("strict_reading", "source_lookup", "source_reading"),
+    ("strict_reading", "source_lookup", "source_reading", "criterion", "published_numbers"),
     # images and labels, and pure functions of tensors
-    ("data.*", "losses.*", "metrics.*", "prototypes"),
+    ("data.*", "losses.*", "metrics.*", "prototypes", "co_occurrence", "cells"),
     # what is sent, and what the server sees of it
     ("tree",),
     ("payload",),
@@ -31,10 +31,15 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("object_store", "checkpoint", "history"),
     # what a recipe can name
     ("methods.*", "data.sources.*", "data.folder_warnings", "data.checking"),
-    ("recipe", "run_folder", "catalogue", "sent_parts"),
+    ("recipe", "run_folder", "catalogue", "sent_parts", "published_table", "recipes.*"),
+    ("privacy.*",),
     ("engines.*",),
     # whole runs
     ("simulation", "assessment", "model_files", "experiment", "parallel_runs", "demo"),
+    # whole studies across hospitals: first without any network, then over one
+    ("deploy.*",),
+    ("engines.nvflare.*",),
+    ("reproduction",),
     ("trained_models", "finished_run"),
     # for people
     ("reports.*", "method_pages"),
@@ -47,7 +52,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 METHODS_MAY_IMPORT = (
     *("tree", "payload", "totals", "method", "methods.*", "task", "errors"),
     *("aggregation", "losses.*", "models.*", "prototypes", "local_training", "server_step"),
-    *("data.client_data", "data.loading.*"),
+    *("data.client_data", "data.loading.*", "co_occurrence", "cells"),
 )
 
 ONLY_IN = {"nvflare": "engines.nvflare", "flwr": "engines.flower"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,6 +22,7 @@ class ClientData:
     labels: Tensor  # (n, C) uint8
     known: Tensor  # (n, C) bool
     secret: bytes = b""  # shared by the clients and unknown to the server, for keyed hashes
+    patients: Tensor | None = None  # (n,) int64: whose image it is, numbered within the client
 
     @classmethod
     def of(cls, dataset: MultiLabelDataset, holding: Holding, secret: bytes = b"") -> ClientData:
@@ -33,6 +35,7 @@ class ClientData:
             labels=torch.where(holding.known, labels, torch.zeros_like(labels)),
             known=holding.known,
             secret=secret,
+            patients=_numbered(dataset.groups, holding.indices),
         )
 
     def __len__(self) -> int:
@@ -53,3 +56,14 @@ class ClientData:
     def positive_counts(self) -> Tensor:
         """How many images are annotated as positive, per class."""
         return (self.known & (self.labels == 1)).sum(0)
+
+
+def _numbered(groups: Sequence[str] | None, indices: Tensor) -> Tensor | None:
+    """Patients as numbers, in the order they are met: no name of a patient goes any further."""
+    if groups is None:
+        return None
+    numbers: dict[str, int] = {}
+    return torch.tensor(
+        [numbers.setdefault(groups[row], len(numbers)) for row in indices.tolist()],
+        dtype=torch.int64,
+    )

@@ -51,6 +51,7 @@ class FedAwS(FedAvg):
 
     Of several clients' rows for a class the mean is taken; a class without positives takes no
     part. The server's step size is ours. Not covered: pushing within a random subset of classes.
+    Give it many rounds of few steps: over epochs a client turns all features to its own row.
     """
 
     unannotated: Literal["negative", "skip"] = "skip"  # without effect: only positives are used

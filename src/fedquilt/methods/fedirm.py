@@ -95,7 +95,8 @@ class FedIRM(FedAvg):
         source = relation_logits(first, self.sure_positives(first), self.temperature)
         consistency = squared_gap(first, teacher).sum(1).mean()
         matching = relation_gap(source, received["relation"], received["reported"])
-        return supervised + self.strength * local.state["ramp"] * (consistency + matching)
+        strength: Tensor = self.strength * local.state["ramp"]
+        return supervised + strength * (consistency + matching)
 
     def sure_positives(self, logits: Tensor) -> Tensor:
         """Labels predicted present on images of which every label is sure, (B, C) bool."""

@@ -62,7 +62,8 @@ class FedLSR(FedAvg):
         apart = jensen_shannon(
             self.contrast * first, self.contrast * second, both_sides=self.both_sides
         )
-        return masked_mean(supervised, believed) + local.state["strength"] * apart.mean()
+        strength: Tensor = local.state["strength"]
+        return masked_mean(supervised, believed) + strength * apart.mean()
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         return self.weights_update(local, weights), without(local.state, "strength")

@@ -64,7 +64,7 @@ class FSSL(FedAvg):
         labels, known = self.supervision(batch)
         supervised = masked_bce(logits, labels, known, local.state["positive_weight"])
         teacher = local.forward(local.received["weights"], batch.views[1]).logits
-        weight = self.strength * local.state["ramp"]
+        weight: Tensor = self.strength * local.state["ramp"]
         return supervised + weight * masked_mean(squared_gap(logits, teacher), ~known)
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:

@@ -34,7 +34,8 @@ class SiteAware(FedAvg):
 
     The graph network's edges carry how often two labels go together at the site. A round first
     trains the branches and the graph, with the backbone at rest, and then everything. A site that
-    joins later starts with the graph network everybody started with.
+    joins later starts with the graph network everybody started with. The method was made for
+    sites that annotate all classes: nothing trains a private graph's answer for any other.
 
     Deviations: edges count annotated pairs, label by label; in the public code they compare
     images. Class weights reach their own classes, have a cap, and average to about 1, not to the

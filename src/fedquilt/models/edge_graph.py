@@ -26,11 +26,11 @@ class EdgeConvolution(nn.Module):
     same for all images; images do not hear each other.
     """
 
-    def __init__(self, narrow: int, wide: int) -> None:
+    def __init__(self, narrow: int, wide: int, *, bias: bool) -> None:
         super().__init__()
         self.shape = (narrow, wide)
         self.edge = nn.Linear(EDGE_NUMBERS, narrow * wide)
-        self.root = nn.Linear(narrow, wide)
+        self.root = nn.Linear(narrow, wide, bias=bias)
 
     def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
         """Nodes (B, C, narrow) become (B, C, wide); edges are (C, C, 4), from first to second."""
@@ -48,7 +48,7 @@ class EdgeBlock(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.convolution = EdgeConvolution(width, width)
+        self.convolution = EdgeConvolution(width, width, bias=False)  # the norm would undo one
         self.norm = nn.BatchNorm1d(width)
 
     def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class EdgeGraph(nn.Module):
         super().__init__()
         self.first = EdgeBlock(width)
         self.second = EdgeBlock(width)
-        self.output = EdgeConvolution(width, 1)
+        self.output = EdgeConvolution(width, 1, bias=True)
 
     def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
         logits: Tensor = self.output(self.second(self.first(nodes, edges), edges), edges)

@@ -40,7 +40,7 @@ def test_only_pairs_that_are_annotated_count():
 
 
 def test_convolution_against_edge_by_edge():
-    layer, nodes, edges = EdgeConvolution(3, 2), seeded(4, 5, 3), seeded(5, 5, 4)
+    layer, nodes, edges = EdgeConvolution(3, 2, bias=True), seeded(4, 5, 3), seeded(5, 5, 4)
     found = layer(nodes, edges)
     assert found.shape == (4, 5, 2)
     for image in range(4):
@@ -56,7 +56,7 @@ def test_convolution_against_edge_by_edge():
 
 def test_fourteen_classes_have_182_edges():
     """Who hears whom, with what a class says to itself switched off."""
-    layer = EdgeConvolution(2, 1)
+    layer = EdgeConvolution(2, 1, bias=True)
     torch.nn.init.zeros_(layer.root.weight)
     heard = 0
     for source in range(14):
@@ -88,6 +88,6 @@ def test_edges_matter_and_a_single_class_has_none():
 
 
 def test_about_three_million_numbers_for_features_of_512():
-    # Two blocks of (4 + 1) * 512^2 + 512^2 + 512 + 2 * 512, an output of 5 * 512 + 513.
+    # Two blocks of (4 + 1) * 512^2 + 512^2 + 2 * 512, an output of 5 * 512 + 513.
     count = sum(parameter.numel() for parameter in EdgeGraph(512).parameters())
-    assert count == 2 * (6 * 512**2 + 3 * 512) + 5 * 512 + 513 == 3_151_873
+    assert count == 2 * (6 * 512**2 + 2 * 512) + 5 * 512 + 513 == 3_150_849

@@ -1,0 +1,122 @@
+"""SitePolicy: what a site lets out, in its own words; agreements can only make it stricter."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from fedquilt.data.client_data import ClientData
+from fedquilt.errors import UserError, nearest
+from fedquilt.method import Method, State
+from fedquilt.methods import all_methods
+from fedquilt.payload import Update, update_bytes
+from fedquilt.privacy.disclosure_floor import DEFAULT_MIN_CELL, DisclosureFloor
+from fedquilt.strict_reading import plain, read
+
+Limit = TypeVar("Limit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SitePolicy:
+    """A payload transform: first the disclosure floor, then a check of all that is left."""
+
+    min_cell: int = DEFAULT_MIN_CELL  # patients that a number must tell of; 0 and 1: no floor
+    max_message_bytes: int | None = None  # of one message; any size, if left out
+    accepted_methods: tuple[str, ...] | None = None  # any, if left out
+    may_leave: tuple[str, ...] | None = None  # parts of survey and rounds; all, if left out
+
+    def __post_init__(self) -> None:
+        DisclosureFloor(self.min_cell)
+        if self.max_message_bytes is not None and self.max_message_bytes < 1:
+            raise UserError(
+                f"policy.max_message_bytes must be positive, found {self.max_message_bytes}"
+            )
+        for name in self.accepted_methods or ():
+            if name not in all_methods():
+                raise UserError(
+                    f"policy.accepted_methods names {name!r}, which is no method"
+                    f"{nearest(name, all_methods())}"
+                )
+
+    def tightened(self, other: SitePolicy) -> SitePolicy:
+        """The stricter of both, setting by setting."""
+        return SitePolicy(
+            min_cell=max(self.min_cell, other.min_cell),
+            max_message_bytes=_stricter(self.max_message_bytes, other.max_message_bytes, min),
+            accepted_methods=_stricter(self.accepted_methods, other.accepted_methods, _in_both),
+            may_leave=_stricter(self.may_leave, other.may_leave, _in_both),
+        )
+
+    def on_client(self, method: Method, data: ClientData, state: State, update: Update) -> Update:
+        floored = DisclosureFloor(self.min_cell).on_client(method, data, state, update)
+        self.check(method, floored)
+        return floored
+
+    def on_survey(self, method: Method, data: ClientData, answer: Update) -> Update:
+        return self.on_client(method, data, {}, answer)
+
+    def check(self, method: Method, update: Update) -> None:
+        """Raise a UserError that names what is against the policy."""
+        refusal = self.refuses_method(method)
+        for part in update:
+            refusal = refusal or self.refuses_part(part)
+        if refusal:
+            raise UserError(refusal)
+        size, limit = update_bytes(update), self.max_message_bytes
+        if limit is not None and size > limit:
+            largest = max(update, key=lambda part: update_bytes({part: update[part]}))
+            raise UserError(
+                f"the message has {size:,} bytes, most of them in part {largest!r}, and this "
+                f"site's policy allows {limit:,}; raise policy.max_message_bytes, or agree on a "
+                "smaller network"
+            )
+
+    def refuses_method(self, method: Method) -> str | None:
+        name, accepted = method_name(method), self.accepted_methods
+        if accepted is None or name in accepted:
+            return None
+        return (
+            f"this site's policy does not accept the method {name!r}, only "
+            f"{', '.join(accepted) or 'none'}; add it to policy.accepted_methods, or do not join"
+        )
+
+    def refuses_part(self, part: str) -> str | None:
+        if self.may_leave is None or part in self.may_leave:
+            return None
+        return (
+            f"this site's policy does not let part {part!r} leave, only "
+            f"{', '.join(self.may_leave) or 'none'}; add it to policy.may_leave, or do not join"
+        )
+
+
+def read_policy(path: Path) -> SitePolicy:
+    """The table ``[policy]`` of a TOML file; without one, the defaults."""
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"the policy {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"the policy {path} is not valid TOML: {error}") from error
+    policy: SitePolicy = read(SitePolicy, settings.get("policy", {}), "policy", {})
+    return policy
+
+
+def method_name(method: Method) -> str:
+    """As recipes call it."""
+    name: str = plain(method, {Method: ("method", all_methods())})["name"]
+    return name
+
+
+def _stricter(
+    one: Limit | None, two: Limit | None, of_both: Callable[[Limit, Limit], Limit]
+) -> Limit | None:
+    if one is None or two is None:
+        return two if one is None else one
+    return of_both(one, two)
+
+
+def _in_both(one: tuple[str, ...], two: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in one if name in two)

@@ -1,0 +1,58 @@
+"""The server's check that a site has no say in a class that it does not annotate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from fedquilt.cells import OF_ANNOTATORS, TellsOf
+from fedquilt.method import Method
+from fedquilt.payload import Mean, Part, Update, weight_of
+from fedquilt.privacy.small_cells import speaking_rows
+from fedquilt.tree import leaves
+from fedquilt.validation import RefusedUpdate
+
+
+def declared_classes(answer: Update) -> Tensor:
+    """(C,) bool: the classes that a client has declared in its answer to the survey."""
+    (_, annotators), *_ = leaves(answer["annotators"].value)
+    return annotators > 0
+
+
+def annotators_parts(method: Method) -> tuple[str, ...]:
+    """The parts in which, by the method, only annotators of a class have a say in it."""
+    return tuple(name for name, tells_of in method.tells_of.items() if _is_theirs(tells_of))
+
+
+def check_unannotated_rows(
+    method: Method, update: Update, declared: Tensor, client: str, classes: Sequence[str] = ()
+) -> None:
+    """Raise RefusedUpdate where an update counts for classes that the client has not declared.
+
+    The update's names and shapes must have been checked before. ``declared`` is (C,) bool;
+    ``classes`` are their names, for the reason.
+    """
+    for name in annotators_parts(method):
+        if name not in update:
+            continue
+        strange = (_has_say(update[name]) & ~declared).nonzero().flatten().tolist()
+        if strange:
+            found = ", ".join(repr(classes[c]) if classes else f"number {c}" for c in strange[:5])
+            raise RefusedUpdate(
+                f"client {client!r}, part {name!r}: it counts for {len(strange)} classes that the "
+                f"client does not annotate: {found}"
+            )
+
+
+def _is_theirs(tells_of: TellsOf) -> bool:
+    rules: Iterable[object] = tells_of if isinstance(tells_of, tuple) else (tells_of,)
+    return any(rule in OF_ANNOTATORS for rule in rules if isinstance(rule, str))
+
+
+def _has_say(part: Part) -> Tensor:
+    """(C,) bool: by its weight, or by any number in the class's row where there is none."""
+    if isinstance(part, Mean):
+        return speaking_rows(weight_of(part)).cpu()
+    return torch.stack([speaking_rows(leaf).cpu() for _, leaf in leaves(part.value)]).any(0)

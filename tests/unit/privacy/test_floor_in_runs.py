@@ -1,0 +1,54 @@
+"""The recipe's ``min_cell`` reaches every message of a run, and the page names what it holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from markdown_pages import ROOT, blocks, code_spans
+from tiny_federation import METHOD_NAMES, make_method
+from tiny_runs import make_run, tiny_settings
+
+from fedquilt.checkpoint import Checkpoints
+from fedquilt.errors import UserError
+from fedquilt.privacy.site_policy import read_policy
+from fedquilt.recipe import recipe_from
+
+WEIGHTS = {"annotators", "body", "head", "buffers"}
+
+
+def prototypes(folder: Path, min_cell: int) -> object:
+    """The server's, after two rounds in which clients of 10 images each report them."""
+    make_run(folder, min_cell=min_cell)
+    saved, _ = Checkpoints(folder / "checkpoints").restore()
+    assert saved is not None
+    return saved.server["prototypes"]
+
+
+def test_a_run_under_a_floor_knows_no_small_prototype(tmp_path: Path) -> None:
+    """Each client has 10 images, so one side of its class has 5 at most."""
+    assert prototypes(tmp_path / "open", 0).any()  # type: ignore[attr-defined]
+    assert not prototypes(tmp_path / "floored", 6).any()  # type: ignore[attr-defined]
+
+
+def test_a_recipe_has_no_floor_unless_it_says_so() -> None:
+    assert recipe_from(tiny_settings()).min_cell == 0
+    assert recipe_from(tiny_settings(min_cell=10)).to_dict()["min_cell"] == 10
+    with pytest.raises(UserError, match="min_cell must be 0 or more, found -3"):
+        recipe_from(tiny_settings(min_cell=-3))
+
+
+@pytest.mark.parametrize("name", METHOD_NAMES)
+def test_the_page_names_every_part_beyond_the_weights(name: str) -> None:
+    spans = code_spans((ROOT / "docs" / "privacy.md").read_text(encoding="utf-8"))
+    settings = {"labelled_weight": 0.5} if name == "fssl" else {}
+    told = set(make_method(name, **settings).tells_of) - WEIGHTS - {"spare_rows"}
+    assert told <= spans
+
+
+def test_the_policy_on_the_page_can_be_read(tmp_path: Path) -> None:
+    (text,) = blocks("docs/privacy.md", "toml")
+    path = tmp_path / "site.toml"
+    path.write_text(text)
+    policy = read_policy(path)
+    assert (policy.min_cell, policy.accepted_methods) == (20, ("fedavg-pl", "fedmlp"))

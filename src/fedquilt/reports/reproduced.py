@@ -100,7 +100,12 @@ def _verdict(table: PublishedTable, rows: Sequence[Described]) -> dict[str, Any]
             if row["kind"] == "rival" and column != AVERAGE and mean is not None:
                 means.setdefault(row["row"], {})[column] = mean
     verdict = criterion.judge(means, labels)
-    return {"words": criterion.words(labels), "holds": verdict.holds, "found": verdict.found}
+    return {
+        "method": labels[criterion.row],
+        "words": criterion.words(labels),
+        "holds": verdict.holds,
+        "found": verdict.found,
+    }
 
 
 def _rank_agreement(table: PublishedTable, rows: Sequence[Described]) -> list[dict[str, Any]]:

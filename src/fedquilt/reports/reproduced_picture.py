@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedquilt.reports.style import QUIET, house_style, line_look, new_figure, save
+from fedquilt.reports.style import MEAN_COLOUR, QUIET, house_style, line_look, new_figure, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,10 +48,13 @@ def _draw_series(axes: Axes, summary: Mapping[str, Any], metric: str) -> None:
     columns = summary["columns"]
     for position, row in enumerate(summary["rows"]):
         cells = [row["columns"].get(column, {}).get(metric, {}) for column in columns]
-        colour = line_look(position, 0)["color"]  # colours come again, markers do not
+        is_own = row["label"] == summary["criterion"]["method"]
+        # Colours come again, markers do not; the table's own method stands out.
+        colour = MEAN_COLOUR if is_own else line_look(position, 0)["color"]
+        look: dict[str, Any] = {"color": colour, "marker": MARKERS[position % len(MARKERS)]}
         means = _points([cell.get("mean") for cell in cells])
-        marker = MARKERS[position % len(MARKERS)]
-        axes.plot(*means, color=colour, marker=marker, markersize=5, label=row["label"])
+        width = 2.4 if is_own else 1.2
+        axes.plot(*means, **look, markersize=5, linewidth=width, label=row["label"])
         axes.plot(*_seeds(cells), ".", color=colour, markersize=3)
         for reference in _comparable(summary):
             published = _points([cell.get("published", {}).get(reference) for cell in cells])

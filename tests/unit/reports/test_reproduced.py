@@ -115,6 +115,7 @@ def test_numbers_are_means_over_seeds_beside_the_papers():
 
 def test_criterion_leaves_bounds_and_variants_out():
     assert summary_of()["criterion"] == {
+        "method": "Ours",
         "words": "Ours is the best by average BACC",
         "holds": True,
         "found": "Ours is number 1 of 3 with 70.0; the best other is Good with 55.0",

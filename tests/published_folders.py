@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
+from dicom_files import CT_IMAGE, write_dicom
 from folder_files import write_grey
 
 
@@ -234,21 +234,5 @@ def write_rsna_ich(root: Path) -> Path:
 
 def write_slice(path: Path, values: np.ndarray, **elements: Any) -> Path:
     """A CT slice of stored values, which are 1024 above the Hounsfield units."""
-    pydicom = pytest.importorskip("pydicom")
-    from pydicom.uid import ExplicitVRLittleEndian, generate_uid
-
-    data = pydicom.Dataset()
-    data.file_meta = pydicom.dataset.FileMetaDataset()
-    data.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    data.file_meta.MediaStorageSOPClassUID = data.SOPClassUID = "1.2.840.10008.5.1.4.1.1.2"
-    data.file_meta.MediaStorageSOPInstanceUID = data.SOPInstanceUID = generate_uid()
-    data.SamplesPerPixel, data.PhotometricInterpretation = 1, "MONOCHROME2"
-    data.Rows, data.Columns = values.shape
-    data.BitsAllocated, data.BitsStored, data.HighBit = 16, 16, 15
-    data.PixelRepresentation = int(values.dtype.kind == "i")
-    data.RescaleSlope, data.RescaleIntercept = 1, -1024
-    data.PixelData = values.tobytes()
-    for name, value in elements.items():
-        setattr(data, name, value)
-    data.save_as(path, enforce_file_format=True)
-    return path
+    scale = {"RescaleSlope": 1, "RescaleIntercept": -1024}
+    return write_dicom(path, values, CT_IMAGE, **scale | elements)

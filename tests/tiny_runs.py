@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from fedquilt.experiment import run
 from fedquilt.finished_run import Run, read_run
 from fedquilt.recipe import recipe_from
@@ -31,6 +34,19 @@ def tiny_settings(method: str = "fedmlp", **changes: Any) -> dict[str, Any]:
 def make_run(folder: Path, method: str = "fedmlp", **changes: Any) -> Run:
     run(recipe_from(tiny_settings(method, **changes)), folder)
     return read_run(folder)
+
+
+def predictions_of_two_clients(folder: Path, method: str, **changes: Any) -> list[Tensor]:
+    """Probabilities (3, 3) of the same images, by two of the models a finished run leaves behind.
+
+    For methods that have a model per client; ``changes`` are of the method's settings.
+    """
+    settings = tiny_settings(method)
+    run(recipe_from(settings | {"method": settings["method"] | changes}), folder)
+    models = read_run(folder).models
+    assert models.clients == CLIENTS
+    images = torch.randint(0, 256, (3, *models.image_shape), dtype=torch.uint8)
+    return [models.probabilities(images, name) for name in CLIENTS[:2]]
 
 
 def write_recipe(path: Path, method: str = "fedmlp", **changes: Any) -> Path:

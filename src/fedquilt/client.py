@@ -13,7 +13,7 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch, ordered_batches
 from fedquilt.errors import UserError
 from fedquilt.local_steps import (
-    names_of,
+    names_of_draws,
     stage_optimizer,
     step_batches,
     step_count,
@@ -86,7 +86,7 @@ def run_client(
     """
     local = open_round(method, task, workspace, data, received, kept, round_index)
     with torch.random.fork_rng(devices=[]):  # dropout and the like draw from torch's own generator
-        torch.manual_seed(seed_for(*names_of(task, local), "network"))
+        torch.manual_seed(seed_for(*names_of_draws(task, data.name, round_index), "network"))
         write_weights(workspace.training, method.start(local))
         local.state = method.begin(local)
         done = Training(torch.zeros((), device=workspace.device))
@@ -108,7 +108,7 @@ def open_round(
 ) -> Local:
     """What the client sees before its first hook of the round."""
     device = workspace.device
-    names = (task.seed, "client", data.name, round_index)
+    names = names_of_draws(task, data.name, round_index)
     draws = generator_for(*names, "predictions")
     batches = partial(ordered_batches, data, task.viewing, draws, device)
     return Local(

@@ -30,7 +30,7 @@ def coded_positives(data: ClientData) -> dict[str, Tensor]:
             f"client {data.name!r} has no secret: images are compared by hashes under a secret key "
             "that all clients share and the server does not know; give all clients the same one"
         )
-    positives = data.known & (data.labels == 1)
+    positives = data.positives()
     found: dict[bytes, Tensor] = {}
     for rows in positives.any(1).nonzero().flatten().split(GATHERED):
         for row, pixels in zip(rows.tolist(), data.pixels(rows).cpu().numpy()):

@@ -62,11 +62,17 @@ def trained_parameters(network: nn.Module, stage: Stage) -> dict[str, nn.Paramet
 
 
 def stage_optimizer(
-    method: Method, task: Task, local: Local, parameters: dict[str, nn.Parameter]
+    method: Method,
+    task: Task,
+    local: Local,
+    parameters: dict[str, nn.Parameter],
+    *,
+    recordable: bool = False,
 ) -> LocalOptimizer:
-    lr = method.training.lr_at(local.round_index, task.round_count)
+    training, head = method.training, local.layout.head
+    lr = training.lr_at(local.round_index, task.round_count)
     annotated = local.data.known.any(0)
-    return LocalOptimizer(parameters, method.training, lr, local.layout.head, annotated)
+    return LocalOptimizer(parameters, training, lr, head, annotated, recordable=recordable)
 
 
 def take_step(
@@ -89,12 +95,13 @@ def take_step(
     return loss.detach()
 
 
-def names_of(task: Task, local: Local) -> tuple[int | str, ...]:
+def names_of_draws(task: Task, client: str, round_index: int) -> tuple[int | str, ...]:
     """What a client's randomness in a round is named by."""
-    return (task.seed, "client", local.data.name, local.round_index)
+    return (task.seed, "client", client, round_index)
 
 
 def pool_generator(task: Task, local: Local, purpose: str, place: int) -> torch.Generator:
     """Of a pool's order or augmentation in the stage that is running."""
     further = (local.stage_number, place) if local.stage_number or place else ()
-    return generator_for(*names_of(task, local), purpose, *further)
+    names = names_of_draws(task, local.data.name, local.round_index)
+    return generator_for(*names, purpose, *further)

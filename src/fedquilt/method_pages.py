@@ -9,16 +9,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedquilt.atomic_files import write_bytes
 from fedquilt.catalogue import entries
-from fedquilt.data.client_data import ClientData
 from fedquilt.method import Method
 from fedquilt.methods import METHODS
 from fedquilt.payload import Gather, Part
 from fedquilt.registry import find
-from fedquilt.sent_parts import EXAMPLE, SentPart, sent_parts
+from fedquilt.sent_parts import EXAMPLE, SentPart, example_data, example_task, sent_parts
 from fedquilt.source_reading import ClassSource, Field, read_class
 
 INDEX = "README.md"
@@ -162,18 +159,10 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 def _survey(method: Method) -> str:
-    """The parts of the one-off survey, asked of a client with one image and one class."""
-    data = ClientData(
-        name="example",
-        images=torch.zeros(1, 1, 16, 16, dtype=torch.uint8),
-        indices=torch.arange(1),
-        labels=torch.ones(1, 1, dtype=torch.uint8),
-        known=torch.ones(1, 1, dtype=torch.bool),
-        secret=b"example",
-    )
+    """The parts of the one-off survey."""
+    answer = method.survey(example_data(example_task(method)))
     return " and ".join(
-        f"`{name}` ({type(part).__name__}, per {_unit(part)})"
-        for name, part in method.survey(data).items()
+        f"`{name}` ({type(part).__name__}, per {_unit(part)})" for name, part in answer.items()
     )
 
 

@@ -33,7 +33,7 @@ class ObjectStore:
         flat = {name: tensor.detach().cpu().contiguous() for name, tensor in flatten(tree).items()}
         if not flat:
             return EMPTY
-        content = save(apart(flat))
+        content = save(_apart(flat))
         key = hashlib.sha256(content).hexdigest()
         path = self._path(key)
         if key not in self._whole or not path.exists():  # an older file may be damaged
@@ -72,7 +72,7 @@ class ObjectStore:
         return self._folder / f"{key}.safetensors"
 
 
-def apart(flat: dict[str, Tensor]) -> dict[str, Tensor]:
+def _apart(flat: dict[str, Tensor]) -> dict[str, Tensor]:
     """Copies where tensors share memory, which safetensors refuses and states may do."""
     seen: set[int] = set()
     result = {}

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedquilt.losses.tagged import NO_TAG
+
 Rounding = Literal["floor", "ceil"]
-NO_TAG = -1
 
 
 def class_prototypes(features: Tensor, labels: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:

@@ -34,6 +34,14 @@ class Row:
     kind: Literal["rival", "bound", "variant"] = "rival"
 
 
+def method_row(name: str, label: str, method: str, *, kind: Any = "rival", **settings: Any) -> Row:
+    """A row by the name of its method and that method's settings.
+
+    ``kind`` is untyped because a type checker would take any ``**settings`` to hold it.
+    """
+    return Row(name=name, label=label, settings={"method": {"name": method, **settings}}, kind=kind)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Column:
     """A setting in which all methods are compared."""

@@ -50,10 +50,10 @@ class SentPart:
 def sent_parts(method_name: str) -> list[SentPart]:
     """Every part of a round's update, for the task that ``EXAMPLE`` names."""
     method: Method = find("method", all_methods(), method_name)()
-    task = _example_task(method)
-    survey = Accumulator(method.survey(_example_data(task)), len(task.clients))
+    task = example_task(method)
+    survey = Accumulator(method.survey(example_data(task)), len(task.clients))
     for client in task.clients:
-        survey.add(client, method.survey(_example_data(task)))
+        survey.add(client, method.survey(example_data(task)))
     server = method.init_server(read_weights(task.build_network()), task, survey.totals())
     update = {
         **method.template(addressed(method.broadcast(server), task.clients[0]), task),
@@ -72,7 +72,7 @@ def _described(name: str, part: Part) -> SentPart:
     )
 
 
-def _example_data(task: Task) -> ClientData:
+def example_data(task: Task) -> ClientData:
     """Two black images with every label annotated: enough to ask a method what it would send."""
     labels = torch.tensor([[0], [1]], dtype=torch.uint8).repeat(1, task.class_count)
     return ClientData(
@@ -85,7 +85,7 @@ def _example_data(task: Task) -> ClientData:
     )
 
 
-def _example_task(method: Method) -> Task:
+def example_task(method: Method) -> Task:
     model = method.network(ModelSpec())
     return Task(
         classes=tuple(f"class {number}" for number in range(5)),

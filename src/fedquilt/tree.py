@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
+from urllib.parse import quote, unquote
 
 import torch
 from torch import Tensor
@@ -61,6 +62,16 @@ def unflatten(flat: Mapping[str, Tensor]) -> Any:
             branch = branch.setdefault(parent, {})  # type: ignore[assignment]
         branch[name] = tensor
     return tree
+
+
+def as_branch(text: str) -> str:
+    """Any text, such as a client's name, as a name in a tree: without the separator."""
+    return quote(text, safe="")
+
+
+def from_branch(name: str) -> str:
+    """The inverse of :func:`as_branch`."""
+    return unquote(name)
 
 
 def zeros_like(tree: Tree) -> Any:

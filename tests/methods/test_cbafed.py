@@ -11,10 +11,9 @@ from tiny_federation import make_method
 from torch import Tensor, tensor
 
 from fedquilt.losses.confidence import class_thresholds, confident_tags
-from fedquilt.losses.tagged import tagged_bce
+from fedquilt.losses.tagged import NO_TAG, tagged_bce
 from fedquilt.methods.cbafed import CBAFed
 from fedquilt.payload import Mean
-from fedquilt.prototypes import NO_TAG
 from fedquilt.totals import Accumulator
 from fedquilt.tree import Weights, same_bits
 

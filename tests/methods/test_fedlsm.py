@@ -11,10 +11,10 @@ from pixel_logits import make_batch, make_local
 from torch import Tensor, tensor
 
 from fedquilt.data.loading.batches import Batch
+from fedquilt.losses.tagged import NO_TAG
 from fedquilt.method import Local, Method
 from fedquilt.methods.fedlsm import FedLSM
 from fedquilt.models.network import Output
-from fedquilt.prototypes import NO_TAG
 
 LN2, LN3 = math.log(2), math.log(3)
 HALF_KNOWN = tensor([[True, False]] * 2)

@@ -14,12 +14,12 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch
 from fedquilt.losses.binary import elementwise_bce, masked_mean
 from fedquilt.losses.prior import adjust_logits, clamp_prior
+from fedquilt.losses.tagged import NO_TAG
 from fedquilt.method import Local
 from fedquilt.methods.fedmlp import FedMLP
 from fedquilt.models.network import Layout, Output
 from fedquilt.payload import Mean
 from fedquilt.prototypes import (
-    NO_TAG,
     absence_score,
     class_prototypes,
     decided_share,

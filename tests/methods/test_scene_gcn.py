@@ -9,22 +9,19 @@ import pytest
 import torch
 from logit_client import client_of
 from tiny_federation import Federation, make_federation, make_method
-from tiny_runs import CLIENTS, tiny_settings
+from tiny_runs import predictions_of_two_clients
 from torch import Tensor, tensor
 
 from fedquilt.client import Workspace, open_round
 from fedquilt.client_states import StatesInMemory
 from fedquilt.data.loading.batches import Batch
 from fedquilt.errors import UserError
-from fedquilt.experiment import run
-from fedquilt.finished_run import read_run
 from fedquilt.losses.asymmetric import asymmetric_loss
 from fedquilt.losses.scene_entropy import scene_entropy
 from fedquilt.method import Method, State
 from fedquilt.methods.scene_gcn import SceneGCN
 from fedquilt.models.client_scenes import CENTRES, COUNTS, MATRICES, SCENES
 from fedquilt.payload import addressed
-from fedquilt.recipe import recipe_from
 from fedquilt.rounds import run_rounds, start_server
 from fedquilt.sent_parts import sent_parts
 from fedquilt.tree import Weights, same_bits
@@ -256,12 +253,7 @@ def test_the_loss_of_a_batch(scenes: str) -> None:
 
 
 def test_a_finished_run_has_a_model_per_client(tmp_path: Path) -> None:
-    settings = tiny_settings("scene-gcn")
-    run(recipe_from(settings | {"method": settings["method"] | {"width": 16}}), tmp_path)
-    models = read_run(tmp_path).models
-    assert models.clients == CLIENTS
-    images = torch.randint(0, 256, (3, *models.image_shape), dtype=torch.uint8)
-    one, two = (models.probabilities(images, name) for name in CLIENTS[:2])
+    one, two = predictions_of_two_clients(tmp_path, "scene-gcn", width=16)
     assert one.shape == (3, 3)
     assert bool(one.isfinite().all())
     assert bool(two.isfinite().all())

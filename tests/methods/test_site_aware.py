@@ -9,20 +9,17 @@ import pytest
 import torch
 from logit_client import batch_of, client_of, holding
 from tiny_federation import Federation, make_federation, make_method
-from tiny_runs import CLIENTS, tiny_settings
+from tiny_runs import predictions_of_two_clients
 from torch import tensor
 
 from fedquilt.client import Workspace, run_client
 from fedquilt.client_states import StatesInMemory
 from fedquilt.errors import UserError
-from fedquilt.experiment import run
-from fedquilt.finished_run import read_run
 from fedquilt.method import Method, Stage, State
 from fedquilt.methods.site_aware import SiteAware
 from fedquilt.models.edge_graph import edge_rates
 from fedquilt.models.network import read_weights
 from fedquilt.payload import Mean
-from fedquilt.recipe import recipe_from
 from fedquilt.rounds import run_rounds, start_server
 from fedquilt.sent_parts import sent_parts
 from fedquilt.totals import Accumulator
@@ -213,11 +210,6 @@ def test_a_shared_graph_is_averaged_and_edges_stay_private() -> None:
 
 
 def test_a_finished_run_has_a_model_per_client(tmp_path: Path) -> None:
-    settings = tiny_settings("site-aware")
-    run(recipe_from(settings | {"method": settings["method"] | {"width": 16}}), tmp_path)
-    models = read_run(tmp_path).models
-    assert models.clients == CLIENTS
-    images = torch.randint(0, 256, (3, *models.image_shape), dtype=torch.uint8)
-    one, two = (models.probabilities(images, name) for name in CLIENTS[:2])
+    one, two = predictions_of_two_clients(tmp_path, "site-aware", width=16)
     assert one.shape == (3, 3)
     assert not torch.equal(one, two)

@@ -10,6 +10,7 @@ from torch import Tensor, tensor
 
 from fedquilt.losses.belief import Belief, belief_loss, believe, is_labelled, weighted_mean
 from fedquilt.losses.mixup import beta_share, mixed, mixed_belief
+from fedquilt.losses.tagged import NO_TAG
 
 LIMITS = (0.01, 0.85)
 LN2 = math.log(2)
@@ -32,6 +33,8 @@ def test_a_missing_label_is_filled_in_at_the_thresholds_and_beyond() -> None:
     assert belief.valid.tolist() == [[True, True, False, False, True]]
     assert belief.is_pseudo.tolist() == [[False, True, False, False, True]]
     assert belief.targets[0].tolist() == pytest.approx([0.0, 1.0, 0.84, 0.011, 0.0], abs=1e-6)
+    assert belief.tags().tolist() == [[NO_TAG, 1, NO_TAG, NO_TAG, 0]]
+    assert belief.positive_counts().tolist() == [0, 1, 0, 0, 0]
     edge = believe("multi", labels[:, 1:2], known[:, 1:2], tensor([[0.0]]), (0.0, 0.5))
     assert edge.targets.tolist() == [[1.0]]  # at the threshold itself
 

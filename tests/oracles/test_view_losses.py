@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, tensor
 
 from fedquilt.losses.divergence import bernoulli_kl, jensen_shannon
-from fedquilt.losses.mixing import mixed_logits
+from fedquilt.losses.mixed_prediction import mixed_logits
 from fedquilt.losses.suppression import logit_suppression
 
 

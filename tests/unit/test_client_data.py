@@ -46,4 +46,6 @@ def test_counts_are_of_annotated_labels():
     labels = tensor([[1, 0], [0, 1], [1, 1]], dtype=torch.uint8)  # garbage where not known
     mine = ClientData("site", dataset().images, torch.arange(3), labels, known)
     assert mine.annotated_counts().tolist() == [3, 2]
+    assert mine.positives().tolist() == [[True, False], [False, False], [True, True]]
     assert mine.positive_counts().tolist() == [2, 1]
+    assert mine.images_of_several_classes() == 1  # the last

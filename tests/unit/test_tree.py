@@ -10,9 +10,11 @@ from torch import tensor
 
 from fedquilt.tree import (
     add,
+    as_branch,
     byte_count,
     clone,
     flatten,
+    from_branch,
     leaves,
     same_bits,
     sub,
@@ -134,3 +136,10 @@ def test_same_bits_compares_bits_not_values():
 )
 def test_same_bits_takes_every_kind_of_leaf(leaf):
     assert same_bits({"a": leaf}, {"a": leaf.detach().clone()})
+
+
+@pytest.mark.parametrize("client", ["site-1", "Sankt Georg/Leipzig", "50%2F", "."])
+def test_any_clients_name_can_be_a_name_in_a_tree(client: str):
+    branch = as_branch(client)
+    assert unflatten(flatten({branch: {"w": tensor(1.0)}})) == {branch: {"w": tensor(1.0)}}
+    assert from_branch(branch) == client

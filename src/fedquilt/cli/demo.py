@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedquilt.cli.console import print_json, remarks, results, say
+from fedquilt.cli.console import print_json, results, say
 from fedquilt.cli.options import AsJson
+from fedquilt.cli.rounds_progress import RoundsProgress
 
 if TYPE_CHECKING:
     from fedquilt.finished_run import Run
@@ -47,31 +48,11 @@ def demo(out: Out = Path("runs/demo"), seeds: Seeds = 3, as_json: AsJson = False
 
 
 def _train(recipes: dict[Path, Recipe]) -> None:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-
     from fedquilt.experiment import CACHE
     from fedquilt.parallel_runs import run_all
 
-    with Progress(
-        TextColumn("training"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TextColumn("rounds"),
-        TimeElapsedColumn(),
-        console=remarks,
-    ) as bar:
-        task = bar.add_task("", total=None)
-        run_all(
-            recipes,
-            cache=CACHE,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with RoundsProgress() as progress:
+        run_all(recipes, cache=CACHE, progress=progress)
 
 
 def _draw(out: Path, runs: list[Run], compared: dict[str, Any]) -> list[Path]:

@@ -53,9 +53,17 @@ class ClientData:
         """How many images are annotated, per class."""
         return self.known.sum(0)
 
+    def positives(self) -> Tensor:
+        """(n, C) bool: the label was annotated and is positive."""
+        return self.known & (self.labels == 1)
+
     def positive_counts(self) -> Tensor:
         """How many images are annotated as positive, per class."""
-        return (self.known & (self.labels == 1)).sum(0)
+        return self.positives().sum(0)
+
+    def images_of_several_classes(self) -> int:
+        """How many images are annotated as positive of more than one class."""
+        return int((self.positives().sum(1) > 1).sum())
 
 
 def _numbered(groups: Sequence[str] | None, indices: Tensor) -> Tensor | None:

@@ -24,19 +24,28 @@ def numbered(name: str, count: int) -> tuple[str, ...]:
     return tuple(f"{name}-{row:05d}" for row in range(count))
 
 
-def single_label_splits(arrays: Mapping[str, Tensor], classes: tuple[str, ...]) -> Splits:
-    """From ``train_images``, ``train_targets`` (N,), ``test_images`` and ``test_targets``.
-
-    A target is the number of an image's one class; its labels are 0 but for a single 1.
-    """
-    each_class = torch.eye(len(classes), dtype=torch.uint8)
+def complete_splits(arrays: Mapping[str, Tensor], classes: tuple[str, ...]) -> Splits:
+    """From ``train_images``, ``train_labels`` (N, C), ``test_images`` and ``test_labels``."""
     train, test = (
         complete_part(
             images := arrays[f"{part}_images"],
-            each_class[arrays[f"{part}_targets"].to(torch.int64)],
+            arrays[f"{part}_labels"],
             classes,
             numbered(part, len(images)),
         )
         for part in ("train", "test")
     )
     return Splits(train=train, test=test)
+
+
+def single_label_splits(arrays: Mapping[str, Tensor], classes: tuple[str, ...]) -> Splits:
+    """From ``train_images``, ``train_targets`` (N,), ``test_images`` and ``test_targets``.
+
+    A target is the number of an image's one class; its labels are 0 but for a single 1.
+    """
+    each_class = torch.eye(len(classes), dtype=torch.uint8)
+    labels = {
+        f"{part}_labels": each_class[arrays[f"{part}_targets"].to(torch.int64)]
+        for part in ("train", "test")
+    }
+    return complete_splits({**arrays, **labels}, classes)

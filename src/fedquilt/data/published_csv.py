@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
+from fedquilt.data.image_table import ImageTable
 from fedquilt.data.published import Origin
 
 
@@ -35,6 +37,22 @@ def read_columns(origin: Origin, path: Path, *names: str) -> tuple[list[str], ..
     if not columns[0]:
         raise origin.wrong(path, "has no rows", "a header and one row per image")
     return columns
+
+
+def with_groups(
+    origin: Origin, table: ImageTable, path: Path, columns: tuple[str, str], images: str
+) -> ImageTable:
+    """The table with every image's group, from the columns of image and group in another file.
+
+    ``images`` is what an error calls the images that are not in that file.
+    """
+    names, groups = read_columns(origin, path, *columns)
+    group_of = dict(zip(names, groups))
+    unknown = [name for name in table.ids if name not in group_of]
+    if unknown:
+        found = f"lacks {len(unknown):,} {images}, such as {unknown[0]}"
+        raise origin.wrong(path, found, "a row for each")
+    return replace(table, groups=tuple(group_of[name] for name in table.ids))
 
 
 def _place(origin: Origin, path: Path, header: list[str], name: str) -> int:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.losses.binary import elementwise_bce
+from fedquilt.losses.tagged import NO_TAG
 
 Labels = Literal["multi", "single"]
 Weighed = Literal["positives", "entries", "mean"]
@@ -19,6 +20,14 @@ class Belief(NamedTuple):
     targets: Tensor  # in 0..1
     valid: Tensor  # bool: where a target may be learnt
     is_pseudo: Tensor  # bool: where it is the teacher's
+
+    def positive_counts(self) -> Tensor:
+        """Per class, the positives that may be learnt: true ones and the teacher's."""
+        return ((self.targets == 1) & self.valid).sum(0)
+
+    def tags(self) -> Tensor:
+        """The teacher's labels alone, (B, C) int8."""
+        return torch.where(self.is_pseudo, self.targets.to(torch.int8), NO_TAG)
 
 
 def is_labelled(kind: Labels, labels: Tensor, known: Tensor) -> Tensor:

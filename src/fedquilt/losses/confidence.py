@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedquilt.prototypes import NO_TAG
+from fedquilt.losses.tagged import NO_TAG
 
 
 def is_confident(logits: Tensor, threshold: float | Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Binary cross-entropy of labels that a model filled in, class by class."""
+"""Tags: labels that a model filled in, 0 or 1, and ``NO_TAG`` where it did not; their loss."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import torch
 from torch import Tensor
 
 from fedquilt.losses.binary import elementwise_bce
-from fedquilt.prototypes import NO_TAG
+
+NO_TAG = -1
+
+
+def no_tags(known: Tensor) -> Tensor:
+    """(N, C) int8, for as many labels as ``known`` has."""
+    return torch.full(known.shape, NO_TAG, dtype=torch.int8)
 
 
 def tagged_bce(logits: Tensor, tags: Tensor) -> Tensor:

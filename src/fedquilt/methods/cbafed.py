@@ -9,17 +9,15 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedquilt.aggregation import change_of, head_row_weights, weight_parts
 from fedquilt.cells import TellsOf
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch
 from fedquilt.losses.binary import masked_bce
 from fedquilt.losses.confidence import class_thresholds, confident_tags
-from fedquilt.losses.tagged import tagged_bce
+from fedquilt.losses.tagged import NO_TAG, no_tags, tagged_bce
 from fedquilt.method import Local, Stage, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.payload import Mean, Update
-from fedquilt.prototypes import NO_TAG
 from fedquilt.task import Task
 from fedquilt.totals import Totals
 from fedquilt.tree import Weights, tree_map
@@ -59,8 +57,7 @@ class CBAFed(FedAvg):
         return super().init_server(weights, task, survey) | own
 
     def init_client(self, data: ClientData) -> State:
-        tags = torch.full(data.known.shape, NO_TAG, dtype=torch.int8)
-        return super().init_client(data) | {"tags": tags}
+        return super().init_client(data) | {"tags": no_tags(data.known)}
 
     def broadcast(self, server: State) -> State:
         return {"weights": server["weights"], "thresholds": server["thresholds"]}
@@ -101,9 +98,7 @@ class CBAFed(FedAvg):
         warming_up = local.round_index < self.warmup_rounds
         used = float(len(local.data)) if warming_up else max(float(counts.sum()), 1.0)
         weight = used if self.weighting == "samples" else 1.0
-        rows = head_row_weights(self.head_rows, weight, local.data)
-        change = change_of(weights, local.received["weights"])
-        parts = weight_parts(change, local.layout, weight, rows)
+        parts = self.weighted_update(local, weights, weight)
         share = Mean(counts / used, torch.full_like(counts, used))
         return {**parts, "class_share": share}, local.state
 
@@ -128,7 +123,3 @@ class CBAFed(FedAvg):
         if stage_round > 0 and share > 0:  # a stage's first model is saved as it is
             weights = tree_map(lambda old, new: share * old + (1 - share) * new, saved, weights)
         return weights, weights
-
-    def pseudo_labels(self, state: State) -> Tensor | None:
-        tags: Tensor = state["tags"]
-        return tags

@@ -68,7 +68,9 @@ class FedAvg(Method):
         return {**super().tells_of, "head": rows.get(self.head_rows, "annotated")}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
-        logits = local.model(batch.views[0]).logits
+        return self.supervised_loss(local, local.model(batch.views[0]).logits, batch)
+
+    def supervised_loss(self, local: Local, logits: Tensor, batch: Batch) -> Tensor:
         labels, known = self.supervision(batch)
         return masked_bce(logits, labels, known, local.state["positive_weight"])
 
@@ -84,6 +86,10 @@ class FedAvg(Method):
 
     def weights_update(self, local: Local, weights: Weights) -> Update:
         weight = float(len(local.data)) if self.weighting == "samples" else 1.0
+        return self.weighted_update(local, weights, weight)
+
+    def weighted_update(self, local: Local, weights: Weights, weight: float) -> Update:
+        """What is sent of a client that counts by ``weight``."""
         rows = head_row_weights(self.head_rows, weight, local.data)
         change = change_of(weights, local.received["weights"])
         return weight_parts(change, local.layout, weight, rows)

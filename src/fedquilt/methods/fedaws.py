@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
-from urllib.parse import quote, unquote
 
 import torch
 from torch import Tensor
@@ -36,7 +35,7 @@ from fedquilt.models.sphere import on_sphere, scores_of
 from fedquilt.payload import Gather, PerClient, Update
 from fedquilt.task import Task
 from fedquilt.totals import Totals
-from fedquilt.tree import Weights
+from fedquilt.tree import Weights, as_branch, from_branch
 
 ROWS = "head.weight"
 
@@ -88,14 +87,14 @@ class FedAwS(FedAvg):
         return {**super().tells_of, **whole, "head": "positives", "owned": "positives"}
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
-        owned = {quote(name, safe=""): mask for name, mask in survey.each("owned").items()}
+        owned = {as_branch(name): mask for name, mask in survey.each("owned").items()}
         together = torch.zeros(task.class_count, task.class_count)
         return super().init_server(weights, task, survey) | {"owned": owned, "together": together}
 
     def broadcast(self, server: State) -> State:
         shared = {**server["weights"]}
         rows = shared.pop(ROWS)
-        own = {unquote(name): own_rows(rows, mask) for name, mask in server["owned"].items()}
+        own = {from_branch(name): own_rows(rows, mask) for name, mask in server["owned"].items()}
         nothing = own_rows(rows, torch.zeros(len(rows), dtype=torch.bool))
         return {"weights": shared, "own": PerClient(own, nothing)}
 
@@ -110,7 +109,7 @@ class FedAwS(FedAvg):
 
     def pools(self, local: Local) -> tuple[Pool, ...]:
         (pool,) = super().pools(local)
-        rows = (local.data.known & (local.data.labels == 1)).any(1).nonzero().flatten()
+        rows = local.data.positives().any(1).nonzero().flatten()
         return (replace(pool, rows=rows) if len(rows) else pool,)
 
     def loss(self, local: Local, batch: Batch) -> Tensor:

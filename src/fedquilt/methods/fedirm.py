@@ -11,7 +11,6 @@ from torch import Tensor
 
 from fedquilt.cells import TellsOf
 from fedquilt.data.loading.batches import Batch
-from fedquilt.losses.binary import masked_bce
 from fedquilt.losses.confidence import binary_entropy, is_confident
 from fedquilt.losses.consistency import squared_gap
 from fedquilt.losses.ramp import gaussian_ramp
@@ -84,10 +83,8 @@ class FedIRM(FedAvg):
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         first, second = (local.model(images).logits for images in batch.views)
-        labels, known = self.supervision(batch)
-        weight = local.state["positive_weight"]
-        supervised = masked_bce(first, labels, known, weight)
-        supervised = supervised + masked_bce(second, labels, known, weight)
+        supervised = self.supervised_loss(local, first, batch)
+        supervised = supervised + self.supervised_loss(local, second, batch)
         if local.stage == WARM_UP:
             return supervised
         teacher = local.forward(local.state["teacher"], batch.views[1]).logits
@@ -118,7 +115,7 @@ class FedIRM(FedAvg):
         if local.round_index >= self.warmup_rounds - 1:
             data = local.data
             logits = local.predict(weights, "plain").logits
-            present = data.known & (data.labels == 1)
+            present = data.positives()
             relation = torch.sigmoid(relation_logits(logits, present, self.temperature))
             count = present.any(0) * float(len(data))
         parts = self.weights_update(local, weights)

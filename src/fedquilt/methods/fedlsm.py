@@ -19,12 +19,12 @@ from fedquilt.local_training import LocalTraining
 from fedquilt.losses.belief import Belief, Labels, Weighed, belief_loss, believe, is_labelled
 from fedquilt.losses.mixup import beta_share, mixed, mixed_belief
 from fedquilt.losses.prior import PositiveWeight, positive_weight
+from fedquilt.losses.tagged import NO_TAG, no_tags
 from fedquilt.losses.uncertainty import Entropy, by_uncertainty, uncertainty
 from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.teacher import follow
 from fedquilt.payload import Sum, Update
-from fedquilt.prototypes import NO_TAG
 from fedquilt.task import Task
 from fedquilt.totals import Totals
 from fedquilt.tree import Weights
@@ -105,11 +105,11 @@ class FedLSM(FedAvg):
         return super().init_server(weights, task, survey) | {"class_weight": weight}
 
     def init_client(self, data: ClientData) -> State:
-        several = int(((data.known & (data.labels == 1)).sum(1) > 1).sum())
+        several = data.images_of_several_classes()
         if self.labels == "single" and several:
             found = f"client {data.name!r} has {several} images of several classes"
             raise UserError(f"{found}; set fedlsm.labels to 'multi'")
-        return {"tags": torch.full(data.known.shape, NO_TAG, dtype=torch.int8)}
+        return {"tags": no_tags(data.known)}
 
     def broadcast(self, server: State) -> State:
         return {key: server[key] for key in ("weights", "class_weight")}
@@ -193,14 +193,8 @@ class FedLSM(FedAvg):
     def update(self, server: State, totals: Totals) -> State:
         return super().update(server, totals) | {"class_weight": server["class_weight"]}
 
-    def pseudo_labels(self, state: State) -> Tensor | None:
-        tags: Tensor = state["tags"]
-        return tags
-
 
 def _noted(state: State, rows: Tensor, belief: Belief) -> State:
     """With the batch's positives counted, and what was filled in kept for the audit."""
-    positives = ((belief.targets == 1) & belief.valid).sum(0)
-    tags = torch.where(belief.is_pseudo, belief.targets.to(torch.int8), NO_TAG)
-    kept = state["tags"].index_copy(0, rows, tags)
-    return {**state, "drawn": state["drawn"] + positives, "tags": kept}
+    tags = state["tags"].index_copy(0, rows, belief.tags())
+    return {**state, "drawn": state["drawn"] + belief.positive_counts(), "tags": tags}

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedquilt.data.loading.batches import Batch
 from fedquilt.losses.binary import elementwise_bce, masked_mean
 from fedquilt.losses.divergence import jensen_shannon
-from fedquilt.losses.mixing import mixed_logits
+from fedquilt.losses.mixed_prediction import mixed_logits
 from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.payload import Update

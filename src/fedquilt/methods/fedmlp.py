@@ -15,11 +15,11 @@ from fedquilt.data.loading.batches import Batch
 from fedquilt.losses.binary import elementwise_bce, masked_mean
 from fedquilt.losses.consistency import squared_gap
 from fedquilt.losses.prior import PositiveWeight, adjust_logits, clamp_prior
+from fedquilt.losses.tagged import NO_TAG, no_tags
 from fedquilt.method import Local, Stage, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.payload import Mean, Update
 from fedquilt.prototypes import (
-    NO_TAG,
     Rounding,
     absence_score,
     class_prototypes,
@@ -96,8 +96,7 @@ class FedMLP(FedAvg):
         }
 
     def init_client(self, data: ClientData) -> State:
-        tags = torch.full(data.known.shape, NO_TAG, dtype=torch.int8)
-        return super().init_client(data) | {"tags": tags}
+        return super().init_client(data) | {"tags": no_tags(data.known)}
 
     def broadcast(self, server: State) -> State:
         young = server["prototype_age"] <= self.prototype_age_limit
@@ -195,7 +194,3 @@ class FedMLP(FedAvg):
             "prototype_age": age,
             "difficulty": totals.mean("difficulty", otherwise=server["difficulty"]),
         }
-
-    def pseudo_labels(self, state: State) -> Tensor | None:
-        tags: Tensor = state["tags"]
-        return tags

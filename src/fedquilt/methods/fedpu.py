@@ -90,7 +90,7 @@ class FedPU(FedAvg):
 
 
 def _refuse_several_classes(data: ClientData) -> None:
-    several = int(((data.known & (data.labels == 1)).sum(1) > 1).sum())
+    several = data.images_of_several_classes()
     if several:
         raise UserError(
             f"{several} images of client {data.name!r} are positive for several classes, and "

@@ -9,7 +9,6 @@ from torch import Tensor
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch
 from fedquilt.errors import UserError
-from fedquilt.losses.binary import masked_bce
 from fedquilt.losses.restricted import Restriction, logit_scale
 from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
@@ -43,5 +42,4 @@ class FedRS(FedAvg):
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         restricted = local.model(batch.views[0]).logits * local.state["logit_scale"]
-        labels, known = self.supervision(batch)
-        return masked_bce(restricted, labels, known, local.state["positive_weight"])
+        return self.supervised_loss(local, restricted, batch)

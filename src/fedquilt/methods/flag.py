@@ -10,13 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedquilt.aggregation import (
-    Weighting,
-    change_of,
-    head_row_weights,
-    or_faintly,
-    weight_parts,
-)
+from fedquilt.aggregation import Weighting, or_faintly
 from fedquilt.cells import Cells, TellsOf
 from fedquilt.data.client_data import ClientData
 from fedquilt.errors import UserError
@@ -66,10 +60,7 @@ class FLAG(FedAvg):
     def weights_update(self, local: Local, weights: Weights) -> Update:
         images = float(len(local.data)) if self.weighting == "samples" else 1.0
         variety = label_variety(local.data.positive_counts(), self.alpha)
-        weight = or_faintly(variety, images)
-        rows = head_row_weights(self.head_rows, weight, local.data)
-        change = change_of(weights, local.received["weights"])
-        return weight_parts(change, local.layout, weight, rows)
+        return self.weighted_update(local, weights, or_faintly(variety, images))
 
 
 def label_variety(positives: Tensor, alpha: float) -> float:

@@ -15,7 +15,6 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch, Pool
 from fedquilt.data.loading.halves import stratified_halves
 from fedquilt.errors import UserError
-from fedquilt.losses.binary import masked_bce
 from fedquilt.losses.prior import PositiveWeight
 from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
@@ -74,8 +73,7 @@ class FPSL(FedAvg):
         (pool,) = super().pools(local)
         if not self.decoupling:
             return (pool,)
-        positives = (local.data.known & (local.data.labels == 1)).cpu()
-        half = stratified_halves(positives, self.split_seed, local.data.name)
+        half = stratified_halves(local.data.positives().cpu(), self.split_seed, local.data.name)
         halves = half.nonzero().flatten(), (~half).nonzero().flatten()
         if min(map(len, halves)) < SMALLEST_HALF:
             return (pool,)
@@ -88,10 +86,10 @@ class FPSL(FedAvg):
         body_batch = batch.beside[0]
         head = local.model.head
         features = resting_features(local.model.backbone, batch.views[0], tracked=self.unrolled)
-        head_loss = self._supervised(local, head(features.detach()), batch)
+        head_loss = self.supervised_loss(local, head(features.detach()), batch)
 
         start = {name: w.detach().requires_grad_() for name, w in head.named_parameters()}
-        inner = self._supervised(local, functional_call(head, start, (features,)), batch)
+        inner = self.supervised_loss(local, functional_call(head, start, (features,)), batch)
         slopes = torch.autograd.grad(inner, list(start.values()), create_graph=self.unrolled)
         lr = self.training.lr if self.head_lr is None else self.head_lr
         stepped = {
@@ -99,11 +97,7 @@ class FPSL(FedAvg):
             for (name, w), slope in zip(start.items(), slopes)
         }
         output = functional_call(local.model, stepped, (body_batch.views[0],))
-        return head_loss + self._supervised(local, output.logits, body_batch)
-
-    def _supervised(self, local: Local, logits: Tensor, batch: Batch) -> Tensor:
-        labels, known = self.supervision(batch)
-        return masked_bce(logits, labels, known, local.state["positive_weight"])
+        return head_loss + self.supervised_loss(local, output.logits, body_batch)
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         swapped = {SWAPPED: ~local.state[SWAPPED]}

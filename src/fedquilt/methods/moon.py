@@ -9,7 +9,6 @@ from torch import Tensor
 
 from fedquilt.data.loading.batches import Batch
 from fedquilt.errors import UserError
-from fedquilt.losses.binary import masked_bce
 from fedquilt.losses.contrastive import model_contrast
 from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
@@ -49,8 +48,7 @@ class Moon(FedAvg):
     def loss(self, local: Local, batch: Batch) -> Tensor:
         images = batch.views[0]
         output = local.model(images)
-        labels, known = self.supervision(batch)
-        supervised = masked_bce(output.logits, labels, known, local.state["positive_weight"])
+        supervised = self.supervised_loss(local, output.logits, batch)
         previous = local.state.get("previous", {})
         if self.mu == 0 or not previous:
             return supervised

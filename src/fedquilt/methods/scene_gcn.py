@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, cast
-from urllib.parse import quote, unquote
 
 import torch
 from torch import Tensor
@@ -39,7 +38,7 @@ from fedquilt.models.text_vectors import HASHED
 from fedquilt.payload import Gather, PerClient, Update
 from fedquilt.task import Task
 from fedquilt.totals import Totals
-from fedquilt.tree import Weights
+from fedquilt.tree import Weights, as_branch, from_branch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +91,7 @@ class SceneGCN(FedAvg):
 
     def broadcast(self, server: State) -> State:
         mixed = mixed_matrices(server.get("scenes", {}))
-        own = {unquote(name): {"matrices": matrices} for name, matrices in mixed.items()}
+        own = {from_branch(name): {"matrices": matrices} for name, matrices in mixed.items()}
         return super().broadcast(server) | {"mixed": PerClient(own, newcomer={})}
 
     def template(self, received: State, task: Task) -> Update:
@@ -153,8 +152,8 @@ class SceneGCN(FedAvg):
         buffers = moved_buffers(self._sent(server["weights"]), totals)
         if self.pooled_variance:
             buffers = variances(buffers)
-        heard = {quote(name, safe=""): each for name, each in totals.each("scenes").items()}
-        scenes = {**server.get("scenes", {}), **heard}  # names in a state have no slashes
+        heard = {as_branch(name): each for name, each in totals.each("scenes").items()}
+        scenes = {**server.get("scenes", {}), **heard}
         return self.moved(server, mean_change(totals), buffers) | {"scenes": scenes}
 
     def global_weights(self, server: State) -> Weights | None:

@@ -92,7 +92,7 @@ class SphereFed(FedAvg):
         features = on_sphere(local.predict(local.received["weights"], "plain").features)
         data = local.data
         believed = data.known if self.unannotated == "skip" else torch.ones_like(data.known)
-        squares, products = class_moments(features, data.known & (data.labels == 1), believed)
+        squares, products = class_moments(features, data.positives(), believed)
         return {"squares": Sum(squares), "products": Sum(products)}, local.state
 
     def update(self, server: State, totals: Totals) -> State:

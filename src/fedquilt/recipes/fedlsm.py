@@ -5,10 +5,8 @@ A star marks FPSL's task-dependent aggregation: a head row is averaged over its 
 
 from __future__ import annotations
 
-from typing import Any
-
 from fedquilt.criterion import AmongBest
-from fedquilt.published_table import DataChoice, Metric, PublishedTable, Row, choose
+from fedquilt.published_table import DataChoice, Metric, PublishedTable, Row, choose, method_row
 from fedquilt.recipes.fedlsm_data import (
     TABLE1_CHOICES,
     TABLE1_METRICS,
@@ -55,8 +53,8 @@ def table2(data: str | None = None, rounds: int | None = None) -> PublishedTable
     rows = (
         *_rows(uncertain, certain),
         # All positives of an identified class are labelled, so next to none are among the blanks.
-        _row("fedpu", "FedPU", "fedpu", variant="published", prior=[0.01]),
-        _row("fedlsm-softmax", "FedLSM, softmax", "fedlsm", kind="variant", **softmax),
+        method_row("fedpu", "FedPU", "fedpu", variant="published", prior=[0.01]),
+        method_row("fedlsm-softmax", "FedLSM, softmax", "fedlsm", kind="variant", **softmax),
     )
     remarks = (*REMARKS, TABLE2_REMARK)
     return _table(name, title, TABLE2_CHOICES, choice, rounds, rows, TABLE2_METRICS, remarks)
@@ -91,18 +89,14 @@ def _rows(uncertain: int, certain: int) -> tuple[Row, ...]:
     sure = {"gate": "entry", "threshold": 0.85}
     pools = {"uncertain_images": uncertain, "certain_images": certain}
     return (
-        _row("full-labels", "FedAvg, 100 % labels", "full-labels", kind="bound", **odds),
-        _row("fedavg", "FedAvg", "fedavg", **odds),
-        _row("fedavg-star", "FedAvg*", "fedavg-pl", **star),
-        _row("fedprox-star", "FedProx*", "fedprox", mu=0.01, **star),
-        _row("moon-star", "MOON*", "moon", mu=1.0, **star),
-        _row("fedrs", "FedRS", "fedrs", alpha=0.5, **odds),
-        _row("fpsl", "FPSL", "fpsl", **star),
-        _row("fixmatch-star", "FedAvg-FixMatch*", "fedfixmatch", **sure, **star),
-        _row("fssl-star", "FSSL*", "fssl", **star),
-        _row("fedlsm", "FedLSM", "fedlsm", **pools, **odds),
+        method_row("full-labels", "FedAvg, 100 % labels", "full-labels", kind="bound", **odds),
+        method_row("fedavg", "FedAvg", "fedavg", **odds),
+        method_row("fedavg-star", "FedAvg*", "fedavg-pl", **star),
+        method_row("fedprox-star", "FedProx*", "fedprox", mu=0.01, **star),
+        method_row("moon-star", "MOON*", "moon", mu=1.0, **star),
+        method_row("fedrs", "FedRS", "fedrs", alpha=0.5, **odds),
+        method_row("fpsl", "FPSL", "fpsl", **star),
+        method_row("fixmatch-star", "FedAvg-FixMatch*", "fedfixmatch", **sure, **star),
+        method_row("fssl-star", "FSSL*", "fssl", **star),
+        method_row("fedlsm", "FedLSM", "fedlsm", **pools, **odds),
     )
-
-
-def _row(name: str, label: str, method: str, *, kind: Any = "rival", **settings: Any) -> Row:
-    return Row(name=name, label=label, settings={"method": {"name": method, **settings}}, kind=kind)

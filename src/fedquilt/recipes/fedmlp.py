@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedquilt.criterion import AmongBest
-from fedquilt.published_table import PublishedTable, Row, choose
+from fedquilt.published_table import PublishedTable, Row, choose, method_row
 from fedquilt.recipes.fedmlp_data import CHOICES, METRICS, ROUNDS
 
 NAME = "fedmlp/table1"
@@ -86,11 +86,10 @@ def _rows(rounds: int, data: str) -> tuple[Row, ...]:
     )
 
 
-def _row(name: str, label: str, **method: Any) -> Row:
-    return Row(name=name, label=label, settings={"method": {"name": name, **method}})
+def _row(method: str, label: str, **settings: Any) -> Row:
+    return method_row(method, label, method, **settings)
 
 
 def _variant(method: str, variant: str, label: str, **settings: Any) -> Row:
-    chosen = {"name": method, "variant": variant, **settings}
     name = f"{method}-{variant}"
-    return Row(name=name, label=label, settings={"method": chosen}, kind="variant")
+    return method_row(name, label, method, kind="variant", variant=variant, **settings)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from fedquilt.criterion import Above
-from fedquilt.published_table import PublishedTable, Row, choose
+from fedquilt.published_table import PublishedTable, Row, choose, method_row
 from fedquilt.recipes.fednca_ml_data import ABLATION_CHOICES, METRICS, TABLE1_CHOICES
 
 REMARKS = (
@@ -17,6 +16,8 @@ REMARKS = (
     "Baselines have a linear head, the authors' a hidden layer of twice the features' width.",
     "FedLGT knows class names by their spelling unless method.text_encoder names an encoder.",
 )
+
+_row = partial(method_row, weighting="uniform", positive_weight="none")
 
 
 def table1(data: str | None = None, rounds: int | None = None) -> PublishedTable:
@@ -79,9 +80,3 @@ def ablation(data: str | None = None, rounds: int | None = None) -> PublishedTab
 def _rejection(data: str) -> float:
     """lambda_1 of the paper: 1 for CIFAR-10, 0.01 for what starts from ImageNet weights."""
     return 0.01 if data == "dermamnist" else 1.0
-
-
-def _row(name: str, label: str, method: str, *, kind: Any = "rival", **settings: Any) -> Row:
-    shared = {"weighting": "uniform", "positive_weight": "none"}
-    chosen = {"name": method, **shared, **settings}
-    return Row(name=name, label=label, settings={"method": chosen}, kind=kind)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dicom_files import write_dicom
 from folder_files import noise, write_grey
 from PIL import Image
 
@@ -189,27 +190,6 @@ def test_decompression_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
     assert caught.value.kind is TOO_LARGE_IMAGE
 
 
-def save_dicom(path: Path, values: np.ndarray, **elements: Any) -> Path:
-    pydicom = pytest.importorskip("pydicom")
-    from pydicom.uid import ExplicitVRLittleEndian, generate_uid
-
-    data = pydicom.Dataset()
-    data.file_meta = pydicom.dataset.FileMetaDataset()
-    data.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    data.file_meta.MediaStorageSOPClassUID = data.SOPClassUID = "1.2.840.10008.5.1.4.1.1.7"
-    data.file_meta.MediaStorageSOPInstanceUID = data.SOPInstanceUID = generate_uid()
-    data.PatientName = "Doe^Jane"
-    data.SamplesPerPixel, data.PhotometricInterpretation = 1, "MONOCHROME2"
-    data.Rows, data.Columns = values.shape[:2]
-    data.BitsAllocated = data.BitsStored = 8 * values.itemsize
-    data.HighBit, data.PixelRepresentation = data.BitsStored - 1, int(values.dtype.kind == "i")
-    data.PixelData = values.tobytes()
-    for name, value in elements.items():
-        setattr(data, name, value)
-    data.save_as(path, enforce_file_format=True)
-    return path
-
-
 def grey_of(path: Path, window: tuple[float, float] | None = None) -> list[list[int]]:
     found = decode_image(path, Decoding(2, 1, window=window))
     assert found.depth == "DICOM"
@@ -219,14 +199,14 @@ def grey_of(path: Path, window: tuple[float, float] | None = None) -> list[list[
 def test_dicom_full_range_rescale_and_inversion(tmp_path: Path) -> None:
     values = np.array([[0, 4095], [819, 1638]], dtype=np.uint16)
     path = tmp_path / "x"  # known by its content, not its ending
-    save_dicom(path, values, BitsStored=12, HighBit=11)
+    write_dicom(path, values, BitsStored=12, HighBit=11)
     assert grey_of(path) == [[0, 255], [51, 102]]
-    save_dicom(path, values, BitsStored=12, HighBit=11, PhotometricInterpretation="MONOCHROME1")
+    write_dicom(path, values, BitsStored=12, HighBit=11, PhotometricInterpretation="MONOCHROME1")
     assert grey_of(path) == [[255, 0], [204, 153]]
-    save_dicom(path, values, BitsStored=12, HighBit=11, RescaleSlope=2, RescaleIntercept=-1000)
+    write_dicom(path, values, BitsStored=12, HighBit=11, RescaleSlope=2, RescaleIntercept=-1000)
     assert grey_of(path) == [[0, 255], [51, 102]]  # the range is rescaled alike
     signed = np.array([[-128, 127], [-77, -26]], dtype=np.int8)
-    save_dicom(path, signed)
+    write_dicom(path, signed)
     assert grey_of(path) == [[0, 255], [51, 102]]
 
 
@@ -234,19 +214,19 @@ def test_dicom_windows(tmp_path: Path) -> None:
     values = np.array([[0, 2000], [900, 1155]], dtype=np.uint16)
     path = tmp_path / "x.dcm"
     # LINEAR: from 1028 - 0.5 - 255 / 2 = 900 to 1028 - 0.5 + 255 / 2 = 1155
-    save_dicom(path, values, WindowCenter=1028, WindowWidth=256)
+    write_dicom(path, values, WindowCenter=1028, WindowWidth=256)
     assert grey_of(path) == [[0, 255], [0, 255]]
     # Rescale goes first: the same window in halved units
-    save_dicom(
+    write_dicom(
         path, values, WindowCenter=514, WindowWidth=256, RescaleSlope=0.5, RescaleIntercept=0
     )
     assert grey_of(path) == [[0, 255], [64, 192]]  # 450 - 386 and 577.5 - 386 = 191.5 of 255
     # LINEAR_EXACT: from 900 to 1410, so 1155 is the middle, 127.5
     exact = {"WindowCenter": [1155, 5], "WindowWidth": [510, 5], "VOILUTFunction": "LINEAR_EXACT"}
-    save_dicom(path, values, **exact)
+    write_dicom(path, values, **exact)
     assert grey_of(path) == [[0, 255], [0, 128]]
     # SIGMOID: 255 / (1 + exp(-4 (x - 900) / 255)): 127.5 at 900, 255 / (1 + exp(-4)) at 1155
-    save_dicom(path, values, WindowCenter=900, WindowWidth=255, VOILUTFunction="SIGMOID")
+    write_dicom(path, values, WindowCenter=900, WindowWidth=255, VOILUTFunction="SIGMOID")
     assert grey_of(path) == [[0, 255], [128, 250]]
     assert grey_of(path, window=(900, 1410)) == [[0, 255], [0, 128]]  # the caller's goes first
 
@@ -255,7 +235,7 @@ def test_dicom_colour_and_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path = tmp_path / "x.dcm"
     colour = noise((2, 2, 3))
     rgb = {"SamplesPerPixel": 3, "PhotometricInterpretation": "RGB", "PlanarConfiguration": 0}
-    save_dicom(path, colour, **rgb)
+    write_dicom(path, colour, **rgb)
     assert np.array_equal(decode_image(path, Decoding(2)).pixels, colour.transpose(2, 0, 1))
     plain = np.zeros((2, 2), dtype=np.uint8)
     for elements, hint in (
@@ -264,14 +244,14 @@ def test_dicom_colour_and_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"Rows": 60000, "Columns": 60000}, "60000 x 60000 pixels"),
         ({"PixelData": b"\0\0"}, "damaged"),
     ):
-        save_dicom(path, plain, **elements)
+        write_dicom(path, plain, **elements)
         with pytest.raises(BadImage, match=hint) as caught:
             decode_image(path, SMALL)
         assert "Doe" not in str(caught.value)
     path.write_bytes(b"not DICOM at all")
     with pytest.raises(BadImage, match="no DICOM header"):
         decode_image(path, SMALL)
-    save_dicom(path, plain)
+    write_dicom(path, plain)
     monkeypatch.setitem(sys.modules, "pydicom", None)
     with pytest.raises(BadImage, match=r"pip install 'fedquilt\[dicom\]'") as caught:
         decode_image(path, SMALL)

@@ -19,6 +19,7 @@ from fedquilt.engines.recorded.held_states import HeldStates
 from fedquilt.engines.recorded.slot import Slot
 from fedquilt.engines.recorded.stage_play import Manner
 from fedquilt.engines.recorded.visit import Visit
+from fedquilt.local_steps import names_of_draws
 from fedquilt.method import Method, State
 from fedquilt.payload import PerClient, Update, addressed, placed
 from fedquilt.privacy.transform import PayloadTransform
@@ -163,7 +164,8 @@ class RecordedEngine(LocalEngine):
         """Dropout and the like draw from torch's own generators, seeded as in the reference."""
         devices = [self.workspace.device] if self._is_cuda else []
         with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(seed_for(self._task.seed, "client", first, round_index, "network"))
+            names = names_of_draws(self._task, first, round_index)
+            torch.manual_seed(seed_for(*names, "network"))
             yield
 
     def _kernels(self) -> AbstractContextManager[object]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedquilt.client import HOST
 from fedquilt.client_states import ClientStates
 from fedquilt.method import State
 from fedquilt.tree import byte_count, moved, tree_map
-
-HOST = torch.device("cpu")
 
 
 class HeldStates:

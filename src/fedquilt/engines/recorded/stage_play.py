@@ -13,7 +13,13 @@ from fedquilt.engines.recorded.fixed_tree import fill, signature
 from fedquilt.engines.recorded.slot import Recording, Slot
 from fedquilt.engines.recorded.step_player import StepLocal, StepPlayer, Unrecordable
 from fedquilt.local_optimizer import LocalOptimizer
-from fedquilt.local_steps import pool_generator, step_count, take_step, trained_parameters
+from fedquilt.local_steps import (
+    pool_generator,
+    stage_optimizer,
+    step_count,
+    take_step,
+    trained_parameters,
+)
 from fedquilt.method import Local, Method, Stage, State
 from fedquilt.models.network import read_weights, write_weights
 from fedquilt.task import Task
@@ -102,13 +108,9 @@ class StagePlay:
         if self._stage in known:
             known[self._stage].restart(self._lr, self._annotated, self._memory)
         else:
-            known[self._stage] = LocalOptimizer(
-                trained_parameters(self._network, self._stage),
-                self._method.training,
-                self._lr,
-                self._local.layout.head,
-                self._annotated,
-                recordable=True,
+            parameters = trained_parameters(self._network, self._stage)
+            known[self._stage] = stage_optimizer(
+                self._method, self._task, self._local, parameters, recordable=True
             )
         return known[self._stage]
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from fedquilt.data.complete_part import complete_part, numbered
+from fedquilt.data.complete_part import complete_splits
 from fedquilt.data.prepared import Chunks, prepared
 from fedquilt.data.published import PublishedSource
 from fedquilt.data.source import Splits
@@ -77,16 +77,7 @@ class Composites(PublishedSource):
             settings | {"version": PAINT_VERSION},
             lambda: self._chunks(originals, names),
         )
-        train, test = (
-            complete_part(
-                images := arrays[f"{part}_images"],
-                arrays[f"{part}_labels"],
-                names,
-                numbered(part, len(images)),
-            )
-            for part in ("train", "test")
-        )
-        return Splits(train=train, test=test)
+        return complete_splits(arrays, names)
 
     def _chunks(self, originals: Splits, names: tuple[str, ...]) -> Chunks:
         for part, data, singles, pairs in (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedquilt.data.image_table import ImageTable
 from fedquilt.data.published import Origin
-from fedquilt.data.published_csv import read_columns
+from fedquilt.data.published_csv import read_columns, with_groups
 from fedquilt.errors import nearest
 
 DIAGNOSES = ("MEL", "NV", "BCC", "AKIEC", "BKL", "DF", "VASC")  # the challenge's columns
@@ -50,13 +49,8 @@ def read_ground_truth(origin: Origin, path: Path) -> ImageTable:
 
 def with_lesions(origin: Origin, table: ImageTable, path: Path) -> ImageTable:
     """The challenge's table with the lesion of each image, from its list of groupings."""
-    images, lesions = read_columns(origin, path, "image", "lesion_id")
-    lesion_of = dict(zip(images, lesions))
-    unknown = [name for name in table.ids if name not in lesion_of]
-    if unknown:
-        found = f"lacks {len(unknown):,} images of the ground truth, such as {unknown[0]}"
-        raise origin.wrong(path, found, "a row for each")
-    return replace(table, groups=tuple(lesion_of[name] for name in table.ids))
+    columns = ("image", "lesion_id")
+    return with_groups(origin, table, path, columns, "images of the ground truth")
 
 
 def _table(

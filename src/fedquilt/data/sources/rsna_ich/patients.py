@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from fedquilt.data.image_table import ImageTable
 from fedquilt.data.parallel import in_parallel
 from fedquilt.data.prepared import Chunks, prepared
 from fedquilt.data.published import Origin
-from fedquilt.data.published_csv import read_columns
+from fedquilt.data.published_csv import with_groups
 
 WIDTH = 64  # bytes kept of a pseudonym, which DICOM allows as many characters
 
@@ -49,10 +48,4 @@ def _patient(path: Path) -> str:
 
 def patients_of_table(origin: Origin, table: ImageTable, path: Path) -> ImageTable:
     """From a CSV file with the columns ID and PatientID, for images that were converted."""
-    images, patients = read_columns(origin, path, "ID", "PatientID")
-    patient_of = dict(zip(images, patients))
-    unknown = [name for name in table.ids if name not in patient_of]
-    if unknown:
-        found = f"lacks {len(unknown):,} slices, such as {unknown[0]}"
-        raise origin.wrong(path, found, "a row for each")
-    return replace(table, groups=tuple(patient_of[name] for name in table.ids))
+    return with_groups(origin, table, path, ("ID", "PatientID"), "slices")

@@ -28,7 +28,6 @@ from fedquilt.tree import Tree, leaves
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
 
-
 STATED = 1e-5  # a gap up to this is taken for rounding
 SHIFTS = 5  # of the reference's first weights
 

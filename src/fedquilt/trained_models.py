@@ -20,7 +20,7 @@ from fedquilt.data.loading.views import normalise
 from fedquilt.errors import UserError, nearest
 from fedquilt.evaluation import predict_probabilities
 from fedquilt.model_files import load_weights
-from fedquilt.models.ladm import attention_maps
+from fedquilt.models.heads.ladm import attention_maps
 from fedquilt.models.network import Network, Output, write_weights
 from fedquilt.models.spec import ModelSpec
 from fedquilt.recipe import Recipe

@@ -22,7 +22,7 @@ from fedquilt.losses.spread import correlation_penalty
 from fedquilt.method import Method, State
 from fedquilt.methods.fedaws import ROWS, FedAwS
 from fedquilt.models.class_rows import descend
-from fedquilt.models.sphere import on_sphere
+from fedquilt.models.heads.sphere import on_sphere
 from fedquilt.payload import Update, addressed
 from fedquilt.rounds import run_rounds, start_server
 from fedquilt.tree import byte_count, flatten, same_bits

@@ -20,7 +20,7 @@ from fedquilt.experiment import run
 from fedquilt.finished_run import read_run
 from fedquilt.methods.fedlgt import FedLGT
 from fedquilt.metrics import score
-from fedquilt.models.text_vectors import HASHED, PROMPT, text_vectors
+from fedquilt.models.class_names.text_vectors import HASHED, PROMPT, text_vectors
 from fedquilt.recipe import recipe_from
 from fedquilt.rounds import run_rounds, start_server
 from fedquilt.tree import same_bits

@@ -20,11 +20,11 @@ from fedquilt.errors import UserError
 from fedquilt.experiment import run as train
 from fedquilt.finished_run import read_run
 from fedquilt.methods.fednca_ml import FedNCAML
-from fedquilt.models.class_directions import ClassDirections
-from fedquilt.models.etf import simplex_etf
+from fedquilt.models.head_parts.class_directions import ClassDirections
+from fedquilt.models.head_parts.etf import simplex_etf
+from fedquilt.models.head_parts.starting_vectors import StartingVectors
 from fedquilt.models.network import Output, read_weights
 from fedquilt.models.spec import ModelSpec
-from fedquilt.models.starting_vectors import StartingVectors
 from fedquilt.recipe import recipe_from
 from fedquilt.rounds import start_server
 from fedquilt.totals import Accumulator

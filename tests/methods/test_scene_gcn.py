@@ -20,7 +20,7 @@ from fedquilt.losses.asymmetric import asymmetric_loss
 from fedquilt.losses.scene_entropy import scene_entropy
 from fedquilt.method import Method, State
 from fedquilt.methods.scene_gcn import SceneGCN
-from fedquilt.models.client_scenes import CENTRES, COUNTS, MATRICES, SCENES
+from fedquilt.models.scenes.client_scenes import CENTRES, COUNTS, MATRICES, SCENES
 from fedquilt.payload import addressed
 from fedquilt.rounds import run_rounds, start_server
 from fedquilt.sent_parts import sent_parts

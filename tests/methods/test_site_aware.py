@@ -17,7 +17,7 @@ from fedquilt.client_states import StatesInMemory
 from fedquilt.errors import UserError
 from fedquilt.method import Method, Stage, State
 from fedquilt.methods.site_aware import SiteAware
-from fedquilt.models.edge_graph import edge_rates
+from fedquilt.models.head_parts.edge_graph import edge_rates
 from fedquilt.models.network import read_weights
 from fedquilt.payload import Mean
 from fedquilt.rounds import run_rounds, start_server

@@ -18,7 +18,7 @@ from fedquilt.errors import UserError
 from fedquilt.method import Method, State
 from fedquilt.methods.spherefed import ROWS, SphereFed
 from fedquilt.models.calibration import class_moments, ridge_rows
-from fedquilt.models.sphere import on_sphere
+from fedquilt.models.heads.sphere import on_sphere
 from fedquilt.payload import Sum
 from fedquilt.rounds import run_rounds, start_server
 from fedquilt.tree import same_bits

@@ -29,9 +29,9 @@ from fedquilt.losses.spread import positive_hinge, row_penalty
 from fedquilt.method import Local, Stage, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.class_rows import among_zeros, own_rows, rearranged
+from fedquilt.models.heads.sphere import on_sphere, scores_of
 from fedquilt.models.network import Layout
 from fedquilt.models.spec import ModelSpec
-from fedquilt.models.sphere import on_sphere, scores_of
 from fedquilt.payload import Gather, PerClient, Update
 from fedquilt.task import Task
 from fedquilt.totals import Totals

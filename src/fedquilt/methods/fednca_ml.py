@@ -19,7 +19,7 @@ from fedquilt.losses.prior import PositiveWeight
 from fedquilt.losses.rejection import hinge_rejection, most_confident, rejection
 from fedquilt.method import Local
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.models.ladm import LADMHead
+from fedquilt.models.heads.ladm import LADMHead
 from fedquilt.models.spec import ModelSpec
 
 CLASSIFIER = ("train_classifier", "etf_seed", "scale", "bias")  # fields that the heads share

@@ -20,7 +20,10 @@ from fedquilt.losses.scene_entropy import scene_entropy
 from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.batch_statistics import second_moments, variances
-from fedquilt.models.client_scenes import (
+from fedquilt.models.class_names.text_vectors import HASHED
+from fedquilt.models.heads.scene_gcn import SceneGCNHead
+from fedquilt.models.private_weights import private_weights, shared_layout, shared_weights
+from fedquilt.models.scenes.client_scenes import (
     CENTRES,
     SCENES,
     no_scenes,
@@ -29,12 +32,9 @@ from fedquilt.models.client_scenes import (
     told_of_scenes,
     with_mixed,
 )
-from fedquilt.models.private_weights import private_weights, shared_layout, shared_weights
-from fedquilt.models.scene_centres import first_centres
-from fedquilt.models.scene_gcn import SceneGCNHead
-from fedquilt.models.scene_mixing import mixed_matrices
+from fedquilt.models.scenes.scene_centres import first_centres
+from fedquilt.models.scenes.scene_mixing import mixed_matrices
 from fedquilt.models.spec import ModelSpec
-from fedquilt.models.text_vectors import HASHED
 from fedquilt.payload import Gather, PerClient, Update
 from fedquilt.task import Task
 from fedquilt.totals import Totals

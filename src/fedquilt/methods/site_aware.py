@@ -17,7 +17,7 @@ from fedquilt.losses.balance import balance_weights, balanced_bce
 from fedquilt.losses.prior import PositiveWeight
 from fedquilt.method import Local, Stage, State
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.models.edge_graph import edge_rates
+from fedquilt.models.head_parts.edge_graph import edge_rates
 from fedquilt.models.private_weights import private_weights, shared_layout, shared_weights
 from fedquilt.models.spec import ModelSpec
 from fedquilt.payload import Update

@@ -17,8 +17,8 @@ from fedquilt.losses.prior import PositiveWeight
 from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.calibration import class_moments, ridge_rows
+from fedquilt.models.heads.sphere import on_sphere, scores_of
 from fedquilt.models.spec import ModelSpec
-from fedquilt.models.sphere import on_sphere, scores_of
 from fedquilt.payload import Sum, Update
 from fedquilt.task import Task
 from fedquilt.totals import Totals

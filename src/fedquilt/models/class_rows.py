@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedquilt.models.sphere import on_sphere
+from fedquilt.models.heads.sphere import on_sphere
 from fedquilt.seeding import generator_for
 
 COINCIDE = 1e-6  # rows with a cosine this near 1 are the same

@@ -11,11 +11,11 @@ import torch
 
 from fedquilt.errors import UserError
 from fedquilt.models.backbones import build_backbone, feature_count
+from fedquilt.models.class_names.text_vectors import once_trained
 from fedquilt.models.feature_map import map_width
 from fedquilt.models.heads import ON_MAPS, Setting, build_named_head
 from fedquilt.models.network import Network
 from fedquilt.models.projection import project
-from fedquilt.models.text_vectors import once_trained
 from fedquilt.models.weights import load_backbone
 from fedquilt.seeding import seed_for
 
@@ -31,7 +31,7 @@ class ModelSpec:
     small_stem: bool = False  # stride 1 in a ResNet's first convolution, for 64 px and below
     mean: tuple[float, ...] = (0.5,)  # one for all channels, or one per channel; pixels in 0..1
     std: tuple[float, ...] = (0.5,)
-    head: str = "linear"  # a name of models/heads.py; methods that need another set it themselves
+    head: str = "linear"  # a name of models/heads; methods that need another set it themselves
     head_settings: Mapping[str, Setting] = field(default_factory=dict)  # that head's own options
     projection: int | None = None  # width of a projection between backbone and head, if any
 

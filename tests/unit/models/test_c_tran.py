@@ -6,10 +6,10 @@ from torch import nn, tensor
 
 from fedquilt.errors import UserError
 from fedquilt.losses.label_states import NEGATIVE, POSITIVE, UNKNOWN
-from fedquilt.models.c_tran import CTranHead, build_c_tran
+from fedquilt.models.class_names.text_vectors import text_vectors
+from fedquilt.models.heads.c_tran import CTranHead, build_c_tran
 from fedquilt.models.network import layout_of, read_weights, write_weights
 from fedquilt.models.spec import ModelSpec
-from fedquilt.models.text_vectors import text_vectors
 from fedquilt.tree import same_bits
 
 NAMES = ("Cardiomegaly", "Edema", "Pleural Effusion", "Nodule", "Mass")

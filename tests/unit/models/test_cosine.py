@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import tensor
 
-from fedquilt.models.cosine import CosineHead, build_cosine_head
+from fedquilt.models.heads.cosine import CosineHead, build_cosine_head
+from fedquilt.models.heads.sphere import scores_of
 from fedquilt.models.network import layout_of
 from fedquilt.models.spec import ModelSpec
-from fedquilt.models.sphere import scores_of
 
 
 def test_rows_have_length_one_and_are_of_the_seed():

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from fedquilt.errors import UserError
-from fedquilt.models.cross_attention import CrossAttention
-from fedquilt.models.etf import simplex_etf
-from fedquilt.models.ladm import LADMHead, attention_maps, build_ladm_head
+from fedquilt.models.head_parts.cross_attention import CrossAttention
+from fedquilt.models.head_parts.etf import simplex_etf
+from fedquilt.models.heads.ladm import LADMHead, attention_maps, build_ladm_head
 from fedquilt.models.network import Network, layout_of, read_weights, write_weights
 from fedquilt.models.spec import ModelSpec
 from fedquilt.tree import same_bits

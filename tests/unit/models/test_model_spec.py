@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedquilt.errors import UserError
-from fedquilt.models.head import build_head
+from fedquilt.models.heads.linear import build_head
 from fedquilt.models.network import read_weights
 from fedquilt.models.spec import ModelSpec
 from fedquilt.tree import same_bits

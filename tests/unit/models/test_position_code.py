@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedquilt.errors import UserError
-from fedquilt.models.position_code import LONGEST_SIDE, PositionCode
+from fedquilt.models.head_parts.position_code import LONGEST_SIDE, PositionCode
 
 
 def test_sines_and_cosines_by_hand():

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from fedquilt.errors import UserError
-from fedquilt.models.class_branches import ClassBranches
+from fedquilt.models.head_parts.class_branches import ClassBranches
+from fedquilt.models.heads.site_aware import build_site_aware
 from fedquilt.models.network import layout_of, read_weights
-from fedquilt.models.site_aware import build_site_aware
 from fedquilt.models.spec import ModelSpec
 from fedquilt.tree import same_bits
 

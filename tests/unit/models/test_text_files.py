@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 from torch import tensor
 
 from fedquilt.errors import UserError
-from fedquilt.models.text_vectors import encode, save_text_vectors
+from fedquilt.models.class_names.text_vectors import encode, save_text_vectors
 
 NAMES = ("cat", "dog")
 PROMPT = "The photo contains {name}."

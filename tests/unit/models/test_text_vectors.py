@@ -11,8 +11,8 @@ from markdown_pages import blocks
 from torch import nn, tensor
 
 from fedquilt.errors import UserError
-from fedquilt.models.text_encoders import open_clip_vectors, sentence_vectors
-from fedquilt.models.text_vectors import (
+from fedquilt.models.class_names.text_encoders import open_clip_vectors, sentence_vectors
+from fedquilt.models.class_names.text_vectors import (
     encode,
     fitted,
     hashed_spelling,

@@ -22,7 +22,7 @@ from fedquilt.methods.fedmlp import FedMLP
 from fedquilt.methods.flag import FLAG
 from fedquilt.methods.scene_gcn import SceneGCN
 from fedquilt.methods.spherefed import SphereFed
-from fedquilt.models.client_scenes import CENTRES, COUNTS, MATRICES
+from fedquilt.models.scenes.client_scenes import CENTRES, COUNTS, MATRICES
 from fedquilt.payload import Gather, Mean, Sum, Update
 from fedquilt.privacy.disclosure_floor import DisclosureFloor, suppressed
 from fedquilt.privacy.transform import released, released_survey

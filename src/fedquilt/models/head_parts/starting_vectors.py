@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedquilt.errors import UserError, nearest
-from fedquilt.models.etf import simplex_etf
+from fedquilt.models.head_parts.etf import simplex_etf
 from fedquilt.seeding import generator_for
 
 STARTS = ("etf", "random")

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from fedquilt.errors import UserError
-from fedquilt.models.class_branches import ClassBranches, ClassOutputs
-from fedquilt.models.edge_graph import EDGE_NUMBERS, EdgeGraph
+from fedquilt.models.head_parts.class_branches import ClassBranches, ClassOutputs
+from fedquilt.models.head_parts.edge_graph import EDGE_NUMBERS, EdgeGraph
 
 
 class SiteAwareHead(nn.Module):

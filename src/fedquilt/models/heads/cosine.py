@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedquilt.models.sphere import MIDDLE, SLOPE, on_sphere
+from fedquilt.models.heads.sphere import MIDDLE, SLOPE, on_sphere
 from fedquilt.seeding import generator_for
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedquilt.models.starting_vectors import StartingVectors
+from fedquilt.models.head_parts.starting_vectors import StartingVectors
 
 
 class ClassDirections(nn.Module):

@@ -16,14 +16,14 @@ Setting: TypeAlias = bool | int | float | str
 # Builders take (feature_count, class_count, seed), then options by name. One that has an argument
 # ``class_names`` is given the names.
 HEADS = {
-    "linear": "fedquilt.models.head:build_head",
-    "sphere": "fedquilt.models.sphere:build_sphere_head",
-    "cosine": "fedquilt.models.cosine:build_cosine_head",
-    "etf": "fedquilt.models.class_directions:build_etf_head",
-    "ladm": "fedquilt.models.ladm:build_ladm_head",
-    "c-tran": "fedquilt.models.c_tran:build_c_tran",
-    "scene-gcn": "fedquilt.models.scene_gcn:build_scene_gcn",
-    "site-aware": "fedquilt.models.site_aware:build_site_aware",
+    "linear": "fedquilt.models.heads.linear:build_head",
+    "sphere": "fedquilt.models.heads.sphere:build_sphere_head",
+    "cosine": "fedquilt.models.heads.cosine:build_cosine_head",
+    "etf": "fedquilt.models.head_parts.class_directions:build_etf_head",
+    "ladm": "fedquilt.models.heads.ladm:build_ladm_head",
+    "c-tran": "fedquilt.models.heads.c_tran:build_c_tran",
+    "scene-gcn": "fedquilt.models.heads.scene_gcn:build_scene_gcn",
+    "site-aware": "fedquilt.models.heads.site_aware:build_site_aware",
 }
 ON_MAPS = ("ladm", "c-tran", "scene-gcn")  # heads that look at places, before pooling
 NAMES = "class_names"

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from fedquilt.errors import UserError
-from fedquilt.models.class_directions import ClassDirections
-from fedquilt.models.cross_attention import CrossAttention
 from fedquilt.models.feature_map import MapHead, feature_map
+from fedquilt.models.head_parts.class_directions import ClassDirections
+from fedquilt.models.head_parts.cross_attention import CrossAttention
+from fedquilt.models.head_parts.position_code import PositionCode
+from fedquilt.models.head_parts.starting_vectors import StartingVectors
 from fedquilt.models.network import Network, Output
-from fedquilt.models.position_code import PositionCode
-from fedquilt.models.starting_vectors import StartingVectors
 
 HEAD_COUNT = 4
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from fedquilt.errors import UserError
 from fedquilt.losses.label_states import NEGATIVE, POSITIVE
+from fedquilt.models.class_names.text_vectors import LEARNED, PROMPT, text_vectors
 from fedquilt.models.feature_map import MapHead
 from fedquilt.models.network import Output
-from fedquilt.models.text_vectors import LEARNED, PROMPT, text_vectors
 
 
 class CTranHead(MapHead):

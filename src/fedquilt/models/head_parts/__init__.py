@@ -1,0 +1,1 @@
+"""What heads are made of: attention, graphs, branches and fixed directions."""

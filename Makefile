@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 # Passed on by hand, e.g. make test ARGS="-k fedmlp".
 ARGS ?=
 
-.PHONY: help setup demo test test-slow test-shared lint types format bench docs clean
+.PHONY: help setup demo deploy-demo test test-slow test-deploy test-shared lint types format bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,10 +25,16 @@ demo: $(READY) ## show on handwritten digits what un-annotated labels do, and wh
 	$(BIN)/fedquilt demo $(ARGS)
 
 test: $(READY) lint types ## lint, check types, run the default tests
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n 2 $(ARGS)
 
 test-slow: $(READY) ## the tests that take minutes
 	$(BIN)/pytest -m slow $(ARGS)
+
+test-deploy: $(READY) ## the tests that start servers and sites over TLS on this machine
+	$(BIN)/pytest -m deploy tests/deploy $(ARGS)
+
+deploy-demo: $(READY) ## three sites as separate processes on this machine, compared with one process
+	$(BIN)/python -m fedquilt.engines.nvflare.demo $(ARGS)
 
 test-shared: $(READY) ## the tests that need the shared data folder (FEDQUILT_SHARED)
 	$(BIN)/pytest -m shared $(ARGS)

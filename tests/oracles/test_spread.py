@@ -22,7 +22,7 @@ from fedquilt.models.class_rows import (
     rearranged,
     told_apart,
 )
-from fedquilt.models.sphere import on_sphere
+from fedquilt.models.heads.sphere import on_sphere
 
 HALF = tensor([[1.0, 0.0], [0.5, math.sqrt(0.75)]])  # two unit rows with a cosine of 1/2
 APART = torch.zeros(2, 2)

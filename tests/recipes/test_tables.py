@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -153,12 +154,13 @@ def test_rows_of_fednca_ml_count_clients_equally(tmp_path: Path):
 
 
 def test_page_names_every_table_and_its_data_and_its_example_runs(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
     spans = code_spans((ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8"))
     assert TABLES.keys() | {data for _, data in CHOICES} <= spans
     (program,) = blocks("docs/reproduce.md", "python")
-    exec(program, {})
+    (tmp_path / "example.py").write_text(program, encoding="utf-8")
+    runpy.run_path(str(tmp_path / "example.py"))
     assert capsys.readouterr().out == "30\n"
 
 

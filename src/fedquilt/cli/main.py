@@ -8,7 +8,18 @@ import typer
 from typer.core import TyperGroup
 
 from fedquilt import __version__
-from fedquilt.cli import compare, data, demo, deploy, evaluate, predict, reproduce, run, server, site
+from fedquilt.cli import (
+    compare,
+    data,
+    demo,
+    deploy,
+    evaluate,
+    predict,
+    reproduce,
+    run,
+    server,
+    site,
+)
 from fedquilt.cli import list as list_verb
 from fedquilt.cli.console import show_error
 from fedquilt.errors import UserError

@@ -14,18 +14,17 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.signal import Signal
 
+from fedquilt.deploy.attendance import TooFewSites
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.server_run import ServerRun
 from fedquilt.deploy.status import Outcome, Status
 from fedquilt.deploy.study import study_from
 from fedquilt.engines.nvflare.flare_channel import FlareChannel, JobEnded
-from fedquilt.engines.nvflare.job import STUDY_FILE
+from fedquilt.engines.nvflare.job import RESULT, STUDY_FILE, TOPIC
 from fedquilt.errors import UserError
 
 log = logging.getLogger(__name__)
 
-TOPIC = "fedquilt"  # of the commands that the coordinator may give a running job
-RESULT = "run"  # the folder of the job's result that is fetched
 FAREWELL_SECONDS = 15.0  # for the coordinator to read the outcome
 
 
@@ -73,6 +72,8 @@ class StudyController(Controller):  # type: ignore[misc]
             _offer(run.folder.path, Path(workspace.get_run_dir(job)) / RESULT)
         except JobEnded:
             return Outcome.FAILED, "FLARE ended the job"
+        except TooFewSites as error:
+            return Outcome.TOO_FEW, str(error)
         except UserError as error:
             return Outcome.HALTED, str(error)
         except Exception as error:
@@ -94,6 +95,4 @@ class StudyController(Controller):  # type: ignore[misc]
 
 def _offer(run: Path, result: Path) -> None:
     """Copy what may be fetched into the job's own folder; checkpoints stay on the server."""
-    shutil.copytree(
-        run, result, ignore=shutil.ignore_patterns("checkpoints", ".claim", "cache")
-    )
+    shutil.copytree(run, result, ignore=shutil.ignore_patterns("checkpoints", ".claim", "cache"))

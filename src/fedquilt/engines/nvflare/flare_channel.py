@@ -18,6 +18,7 @@ from nvflare.apis.signal import Signal
 
 from fedquilt.deploy.channel import Patience
 from fedquilt.engines.nvflare.executor import MESSAGE
+from fedquilt.engines.nvflare.job import TASK
 
 GLANCE = 0.05  # seconds between looks at who has answered
 SPARE_SECONDS = 60  # FLARE's own time-out of a task is only a second line
@@ -55,7 +56,7 @@ class FlareChannel:
             with self._lock:
                 name, result = client_task.client.name, client_task.result
                 client_task.result = None  # or FLARE would hold every update of the round
-                if name in waiting and name not in replied:
+                if name in requests and name not in replied:
                     replied.add(name)
                     silent.update(_given_to(take, name, result))
 
@@ -74,9 +75,8 @@ class FlareChannel:
     def _send(self, name: str, request: bytes, seconds: float, on_result: Any) -> Task:
         data = Shareable()
         data[MESSAGE] = request
-        kind = "train" if seconds else "survey"
         task = Task(
-            name=kind,
+            name=TASK,
             data=data,
             timeout=ceil(seconds) + SPARE_SECONDS,
             result_received_cb=on_result,

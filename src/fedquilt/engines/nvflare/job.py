@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from fedquilt.atomic_files import write_json
 from fedquilt.deploy.study import Study
 
 STUDY_FILE = "fedquilt_study.json"  # among the job's configuration files
-TASKS = ("survey", "train")
+TOPIC = "fedquilt"  # of the commands that the coordinator may give a running job
+RESULT = "run"  # the folder of the job's result that is fetched
+TASK = "answer"  # whatever is asked is in the message itself
+NO_FILTERS: dict[str, Any] = {
+    "task_data_filters": [],
+    "task_result_filters": [],
+    "components": [],
+}
 POLL_SECONDS = 0.2  # how often a site asks for work; FLARE's own 2 s would be most of a round
 
 
@@ -25,43 +33,29 @@ def write_job(study: Study, folder: Path, *, resume: bool) -> Path:
             "deploy_map": {"app": ["@ALL"]},
         },
     )
-    write_json(
-        config / "config_fed_server.json",
-        {
-            "format_version": 2,
-            "server": {"heart_beat_timeout": 600, "task_request_interval": POLL_SECONDS},
-            "task_request_interval": POLL_SECONDS,
-            "dead_client_grace_period": 5.0,
-            "dead_client_check_lead_time": 2.0,
-            "task_data_filters": [],
-            "task_result_filters": [],
-            "components": [],
-            "workflows": [
-                {
-                    "id": "study",
-                    "path": "fedquilt.engines.nvflare.controller.StudyController",
-                    "args": {"resume": resume},
-                }
-            ],
-        },
-    )
-    write_json(
-        config / "config_fed_client.json",
-        {
-            "format_version": 2,
-            "executors": [
-                {
-                    "tasks": list(TASKS),
-                    "executor": {
-                        "path": "fedquilt.engines.nvflare.executor.SiteExecutor",
-                        "args": {},
-                    },
-                }
-            ],
-            "task_data_filters": [],
-            "task_result_filters": [],
-            "components": [],
-        },
-    )
+    write_json(config / "config_fed_server.json", _server_config(resume))
+    write_json(config / "config_fed_client.json", _client_config())
     write_json(config / STUDY_FILE, study.to_dict())
     return folder
+
+
+def _server_config(resume: bool) -> dict[str, Any]:
+    controller = "fedquilt.engines.nvflare.controller.StudyController"
+    return {
+        "format_version": 2,
+        "server": {"task_request_interval": POLL_SECONDS},
+        "task_request_interval": POLL_SECONDS,
+        "dead_client_grace_period": 5.0,
+        "dead_client_check_lead_time": 2.0,
+        **NO_FILTERS,
+        "workflows": [{"id": "study", "path": controller, "args": {"resume": resume}}],
+    }
+
+
+def _client_config() -> dict[str, Any]:
+    executor = "fedquilt.engines.nvflare.executor.SiteExecutor"
+    return {
+        "format_version": 2,
+        **NO_FILTERS,
+        "executors": [{"tasks": [TASK], "executor": {"path": executor, "args": {}}}],
+    }

@@ -1,4 +1,4 @@
-"""What FLARE reads from a kit's ``local`` folder, written anew at every start: tighter than its own.
+"""What FLARE reads from a kit's ``local`` folder, written anew and tighter at every start.
 
 Nobody has a shell on a machine, jobs bring no code, no component but ours is built, and a site's
 logs stay with it.
@@ -17,9 +17,9 @@ from fedquilt.deploy.study import Study
 OURS = "fedquilt.engines.nvflare."  # the dot is needed: without it FLARE takes it for a class
 SITE_FILE = "fedquilt.json"  # says where site.toml is; keys in resources.json would be sent away
 
-# Of the one role that a study provisions. On a server it may submit and watch jobs.
+# Of the one role that a study provisions; app_command is what asks a job for its status.
 FORBIDDEN = ("clone_job", "operate", "shell_commands", "byoc", "server-predeployed-flwr")
-ALLOWED = ("submit_job", "manage_job", "download_job", "view")
+ALLOWED = ("submit_job", "manage_job", "download_job", "view", "app_command")
 
 
 def write_server_files(kit: Kit, study: Study) -> None:
@@ -31,7 +31,7 @@ def write_server_files(kit: Kit, study: Study) -> None:
         if component["id"] == "job_manager":
             component["args"]["uri_root"] = str(kit.work.resolve() / "jobs")
         if component["id"] == "job_scheduler":
-            component["args"]["max_jobs"] = 1
+            component["args"]["max_jobs"] = 2  # one ends while the next begins
     _write(kit, settings)
 
 
@@ -52,7 +52,7 @@ def _defaults(kit: Kit) -> dict[str, Any]:
 
 
 def _write(kit: Kit, settings: dict[str, Any]) -> None:
-    permissions = {right: "none" for right in FORBIDDEN} | {right: "any" for right in ALLOWED}
+    permissions = dict.fromkeys(FORBIDDEN, "none") | dict.fromkeys(ALLOWED, "any")
     write_json(kit.local / "resources.json", settings)
     write_json(
         kit.local / "authorization.json",

@@ -1,4 +1,4 @@
-"""The seal of a kit: hashes of its files, signed by the study's authority; checked at every start."""
+"""The seal of a kit: hashes of its files, signed by the authority and checked at every start."""
 
 from __future__ import annotations
 

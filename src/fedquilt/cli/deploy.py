@@ -1,0 +1,99 @@
+"""``fedquilt deploy``: the coordinator's verbs of a study across hospitals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedquilt.cli.console import print_json, say
+from fedquilt.cli.long_running import require_flare
+from fedquilt.cli.options import AsJson
+from fedquilt.errors import UserError
+
+app = typer.Typer(help="Coordinate a study across hospitals.", no_args_is_help=True)
+
+StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's TOML file.")]
+KitFolder = Annotated[
+    Path, typer.Option("--kit", help="The coordinator's start-up kit.", show_default=True)
+]
+DEFAULT_KIT = Path("kits") / "coordinator"
+
+
+@app.callback()
+def deploy() -> None:
+    """Coordinate a study across hospitals."""
+
+
+@app.command()
+def provision(
+    study: StudyFile,
+    out: Annotated[Path, typer.Option(help="Folder of the kits; it must be new.")] = Path("kits"),
+) -> None:
+    """Make a start-up kit for the server, the coordinator and every site."""
+    require_flare()
+    from fedquilt.deploy.kit import AUTHORITY
+    from fedquilt.deploy.study import read_study
+    from fedquilt.engines.nvflare.provision import provision as make_kits
+
+    kits = make_kits(read_study(study), out)
+    for name, folder in kits.items():
+        say(f"{name}: {folder}")
+    say(f"{out / AUTHORITY} holds the key that signs certificates: keep it offline, send it nobody")
+
+
+@app.command()
+def submit(
+    study: StudyFile,
+    kit: KitFolder = DEFAULT_KIT,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last round.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Also fetch the run folder to here when done.")
+    ] = None,
+) -> None:
+    """Run the study to its end, through lost sites and jobs; exit code 1 when people must act."""
+    require_flare()
+    from fedquilt.deploy.study import read_study
+    from fedquilt.engines.nvflare.coordinator import open_kit, submit_study
+
+    chosen = read_study(study)
+    try:
+        submit_study(chosen, open_kit(kit, chosen), resume=resume, out=out, say=say)
+    except KeyboardInterrupt:
+        say("the current job goes on, but nobody lets returning sites in; watch: submit --resume")
+        raise typer.Exit(130) from None
+
+
+@app.command()
+def status(study: StudyFile, kit: KitFolder = DEFAULT_KIT, as_json: AsJson = False) -> None:
+    """Show the round, who is there, who is missing since when, metrics and bytes."""
+    require_flare()
+    from fedquilt.deploy.status import sentences
+    from fedquilt.deploy.study import read_study
+    from fedquilt.engines.nvflare.coordinator import open_kit, study_status
+
+    chosen = read_study(study)
+    facts = study_status(chosen, open_kit(kit, chosen))
+    if as_json:
+        print_json(facts)
+        return
+    for line in sentences(facts):
+        typer.echo(line)
+
+
+@app.command()
+def fetch(
+    study: StudyFile,
+    kit: KitFolder = DEFAULT_KIT,
+    out: Annotated[Path, typer.Option(help="The new run folder.")] = Path("runs") / "deployed",
+) -> None:
+    """Fetch the model and the run folder, which is like that of a run on one machine."""
+    require_flare()
+    from fedquilt.deploy.study import read_study
+    from fedquilt.engines.nvflare.coordinator import fetch_run, open_kit
+
+    if out.exists():
+        raise UserError(f"{out} is there already; give another --out")
+    chosen = read_study(study)
+    say(f"run folder: {fetch_run(chosen, open_kit(kit, chosen), out)}")

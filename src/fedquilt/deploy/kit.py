@@ -1,0 +1,92 @@
+"""Kit: the folder a participant of a study receives, and what is in it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedquilt.deploy.study import Study, read_study
+from fedquilt.errors import UserError
+from fedquilt.version import VERSION
+
+SERVER, COORDINATOR, AUTHORITY = "server", "coordinator", "authority"
+KEPT_IN_STARTUP = (
+    *("rootCA.pem", "client.crt", "client.key", "server.crt", "server.key"),
+    *("fed_client.json", "fed_server.json", "fed_admin.json"),
+)
+
+
+@dataclass(frozen=True)
+class Kit:
+    """Names of what is in a kit, in one place."""
+
+    folder: Path
+
+    @property
+    def startup(self) -> Path:
+        return self.folder / "startup"
+
+    @property
+    def local(self) -> Path:
+        return self.folder / "local"
+
+    @property
+    def study_file(self) -> Path:
+        return self.startup / "study.json"
+
+    @property
+    def card(self) -> Path:
+        return self.startup / "kit.json"
+
+    @property
+    def seal(self) -> Path:
+        return self.startup / "seal.json"
+
+    @property
+    def work(self) -> Path:
+        """What a running participant writes."""
+        return self.folder / "fedquilt"
+
+    @property
+    def certificate(self) -> Path:
+        found = self.startup / "server.crt"
+        return found if found.exists() else self.startup / "client.crt"
+
+    @property
+    def key(self) -> Path:
+        return self.certificate.with_suffix(".key")
+
+    @property
+    def authority(self) -> Path:
+        return self.startup / "rootCA.pem"
+
+    def study(self) -> Study:
+        return read_study(self.study_file)
+
+    def role(self) -> str:
+        return str(self._read_card()["role"])
+
+    def require(self, role: str | None = None) -> None:
+        """A kit of this role (of some site, if left out) made by this version of fedquilt."""
+        card = self._read_card()
+        wanted = role or "site"
+        fits = card["role"] == role if role else card["role"] not in (SERVER, COORDINATOR)
+        if not fits:
+            raise UserError(f"{self.folder} is the kit of {card['role']}; expected a {wanted}'s")
+        if card["fedquilt"] != VERSION:
+            raise UserError(
+                f"the kit {self.folder} was made by fedquilt {card['fedquilt']}, here is "
+                f"{VERSION}: install the same version as the coordinator's"
+            )
+
+    def _read_card(self) -> dict[str, Any]:
+        try:
+            card: dict[str, Any] = json.loads(self.card.read_text(encoding="utf-8"))
+            card["role"], card["fedquilt"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{self.folder} is not a whole start-up kit ({error}); ask the coordinator for it"
+            ) from error
+        return card

@@ -1,0 +1,107 @@
+"""RemoteEngine: the clients are sites elsewhere; updates are added up as they arrive."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from fedquilt.client import LOSS_PART
+from fedquilt.deploy.attendance import Attendance
+from fedquilt.deploy.audit_trail import AuditTrail
+from fedquilt.deploy.channel import Channel, Patience
+from fedquilt.deploy.collection import Collection
+from fedquilt.deploy.messages import EVERY_SITE, Message, pack
+from fedquilt.deploy.study import Study
+from fedquilt.method import Method, State
+from fedquilt.payload import Mean, PerClient, Update, addressed
+from fedquilt.sent_parts import example_data
+from fedquilt.task import Task
+from fedquilt.totals import Totals
+from fedquilt.version import VERSION
+
+BEFORE_ROUNDS = 0  # the round a survey is numbered by
+
+
+@dataclass
+class Exchanged:
+    """What the last exchange was like, for the history and for whoever watches."""
+
+    answered: tuple[str, ...] = ()
+    missing: dict[str, str] = field(default_factory=dict)  # site -> why it was not counted
+    bytes_down: int = 0
+    bytes_up: int = 0
+    seconds: float = 0.0
+
+
+class RemoteEngine:
+    def __init__(self, study: Study, task: Task, channel: Channel, trail: AuditTrail) -> None:
+        self._study, self._task, self._channel, self._trail = study, task, channel, trail
+        self.last = Exchanged()
+
+    def survey(self, method: Method) -> Totals:
+        request = self._packed("survey", EVERY_SITE, BEFORE_ROUNDS, {})
+        requests = dict.fromkeys(self._study.site_names, request)
+        expected = method.survey(example_data(self._task))
+        return self._collect("survey", BEFORE_ROUNDS, requests, expected)
+
+    def exchange(
+        self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
+    ) -> Totals:
+        expected = {
+            **method.template(addressed(payload, cohort[0]), self._task),
+            LOSS_PART: Mean(torch.zeros(()), 0.0),
+        }
+        return self._collect(
+            "train", round_index, self._requests(payload, round_index, cohort), expected
+        )
+
+    def _requests(
+        self, payload: State, round_index: int, cohort: Sequence[str]
+    ) -> dict[str, bytes]:
+        """One message for everybody, unless the broadcast differs from site to site."""
+        names = sorted(cohort)
+        if not any(isinstance(part, PerClient) for part in payload.values()):
+            return dict.fromkeys(names, self._packed("train", EVERY_SITE, round_index, payload))
+        return {
+            name: self._packed("train", name, round_index, addressed(payload, name))
+            for name in names
+        }
+
+    def _collect(
+        self, kind: str, round_index: int, requests: dict[str, bytes], expected: Update
+    ) -> Totals:
+        began, rules = time.perf_counter(), self._study.rules
+        found = Collection(self._study, kind, round_index, self._trail, expected)
+        attendance = Attendance(self._study, tuple(requests))
+        patience = Patience(
+            seconds=rules.start_seconds if kind == "survey" else rules.round_seconds,
+            late_seconds=rules.late_seconds,
+            is_enough=lambda: attendance.is_enough(found.answered),
+        )
+        for site, request in requests.items():
+            self._trail.record("sent", site=site, kind=kind, round=round_index, bytes=len(request))
+        silent = self._channel.ask(requests, found.take, patience)
+        missing = {**silent, **found.reasons}
+        self.last = Exchanged(
+            answered=tuple(found.answered),
+            missing={name: missing[name] for name in sorted(missing)},
+            bytes_down=sum(map(len, requests.values())),
+            bytes_up=found.byte_count,
+            seconds=time.perf_counter() - began,
+        )
+        what = "the survey" if kind == "survey" else f"round {round_index + 1}"
+        attendance.require(found.answered, missing, what)
+        return found.accumulator.totals()
+
+    def _packed(self, kind: str, site: str, round_index: int, payload: State) -> bytes:
+        facts = {
+            "kind": kind,
+            "study": self._study.hash,
+            "version": VERSION,
+            "site": site,
+            "round": round_index,
+        }
+        return pack(Message(facts, payload))

@@ -1,0 +1,178 @@
+"""ServerRun: the server's half of a study, in a run folder like that of a run on one machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedquilt.assessment import GLOBAL
+from fedquilt.atomic_files import write_json
+from fedquilt.checkpoint import Checkpoints
+from fedquilt.client import Workspace
+from fedquilt.data.allocation import Allocation, Holding
+from fedquilt.data.dataset import MultiLabelDataset
+from fedquilt.deploy.audit_trail import AuditTrail
+from fedquilt.deploy.channel import Channel
+from fedquilt.deploy.head_rows import annotated_by
+from fedquilt.deploy.remote_engine import RemoteEngine
+from fedquilt.deploy.study import Study
+from fedquilt.environment import environment
+from fedquilt.evaluation import evaluate
+from fedquilt.method import State
+from fedquilt.metrics import Report, by_annotation_status, nan_to_none
+from fedquilt.model_files import save_models
+from fedquilt.rounds import Round, run_rounds, start_server
+from fedquilt.run_folder import RunFolder
+
+TRAIL = "audit.jsonl"
+
+Watch = Callable[[dict[str, Any]], None]
+
+
+class ServerRun:
+    """Rounds, history, checkpoints and the result; ``is_cut`` asks for an end after a round."""
+
+    def __init__(
+        self,
+        study: Study,
+        folder: Path,
+        channel: Channel,
+        *,
+        watch: Watch = lambda record: None,
+        is_cut: Callable[[], bool] = lambda: False,
+        cache: Path | None = None,
+    ) -> None:
+        self.study, self.folder = study, RunFolder(folder)
+        self.task = study.task
+        self._channel, self._watch, self._is_cut = channel, watch, is_cut
+        self._cache = folder / "cache" if cache is None else cache
+        self._test: MultiLabelDataset | None = None
+        self._workspace: Workspace | None = None
+
+    def run(self, *, resume: bool) -> bool:
+        """Go on to the last round and write the result; False if it was cut before."""
+        recipe = self.study.recipe
+        with self.folder.begin(recipe, resume=resume):
+            self.folder.keep(recipe, site_allocation(self.study))
+            self.checkpoints = Checkpoints(self.folder.checkpoints)
+            trail = AuditTrail(self.folder.path / TRAIL)
+            self.engine = RemoteEngine(self.study, self.task, self._channel, trail)
+            if self.study.evaluate_on_server:
+                self._test = recipe.data.load(self._cache).test
+                self._workspace = Workspace.of(self.task, torch.device("cpu"))
+            server, first_round = self._restored()
+            if not self._train(server, first_round):
+                return False
+            self._finish()
+        return True
+
+    def _restored(self) -> tuple[State, int]:
+        saved, complaints = self.checkpoints.restore()
+        for complaint in complaints:
+            self._watch({"notice": complaint})
+        if saved is None:
+            server, first_round = start_server(self.study.recipe.method, self.task, self.engine), 0
+            self.checkpoints.advance(0, server)
+            self.checkpoints.save()  # a resumed study does not ask for the survey again
+        else:
+            server, first_round = saved.server, saved.round_count
+            self._watch({"notice": f"going on after round {first_round}", "round": first_round})
+        self.folder.history.cut_to(first_round)
+        return server, first_round
+
+    def _train(self, server: State, first_round: int) -> bool:
+        recipe = self.study.recipe
+        self._server = server
+        rounds = run_rounds(
+            recipe.method,
+            self.task,
+            self.engine,
+            server,
+            first_round=first_round,
+            cohort_size=recipe.cohort_size,
+        )
+        if first_round < self.task.round_count and self._is_cut():
+            return False
+        for round_ in rounds:
+            self._server = round_.server
+            done = round_.index + 1
+            is_last = done == self.task.round_count
+            due = done % recipe.evaluation.every == 0 or is_last
+            record = self._record(round_, self._assess() if due else None)
+            self.folder.history.append(record)
+            self.checkpoints.advance(done, round_.server)
+            # Every round, whatever the recipe says: sites keep the states of a few rounds only.
+            self.folder.history.make_durable()
+            self.checkpoints.save()
+            self._watch(record)
+            if self._is_cut() and not is_last:
+                return False
+        return True
+
+    def _assess(self) -> Report | None:
+        weights = self.study.recipe.method.global_weights(self._server)
+        if self._test is None or self._workspace is None or weights is None:
+            return None
+        settings, forward = self.study.recipe.evaluation, self._workspace.forward
+        device = self._workspace.device
+        return evaluate(forward, weights, self._test, self.task, settings, device)
+
+    def _record(self, round_: Round, report: Report | None) -> dict[str, Any]:
+        last = self.engine.last
+        record: dict[str, Any] = {
+            "round": round_.index + 1,
+            "loss": round_.loss,
+            "cohort": list(round_.cohort),
+            "bytes_down": last.bytes_down,
+            "bytes_up": last.bytes_up,
+            "seconds": round_.seconds,
+            "metrics": None,
+            "missing": last.missing,
+            "ended": time.time(),
+        }
+        if report is not None:
+            record["metrics"] = nan_to_none(dict(report.averages))
+            of_class = dict(zip(report.classes, report.per_class["auc"]))
+            record["per_class_auc"] = nan_to_none(of_class)
+        return record
+
+    def _finish(self) -> None:
+        method = self.study.recipe.method
+        weights, report = method.global_weights(self._server), self._assess()
+        if weights is not None:
+            save_models(self.folder, self.study.recipe, self.task, {GLOBAL: weights})
+        history = self.folder.history.read()
+        annotated = {name: annotated_by(self.study, name).tolist() for name in self.task.clients}
+        status: Any = {} if report is None else by_annotation_status(report, annotated)
+        result = {
+            "method": self.study.recipe.to_dict()["method"]["name"],
+            "seed": self.study.recipe.seed,
+            "rounds": self.task.round_count,
+            "study": self.study.name,
+            "recipe_hash": self.study.recipe.hash,
+            "partition_hash": site_allocation(self.study).hash,
+            "metrics": {} if report is None else nan_to_none(dict(report.averages)),
+            "spread_over_clients": {},
+            "reports": {} if report is None else {GLOBAL: report.to_dict()},
+            "annotation_status": nan_to_none(status),
+            "pseudo_labels": None,  # what sites filled in stays with them
+            "bytes_up": sum(record["bytes_up"] for record in history),
+            "bytes_down": sum(record["bytes_down"] for record in history),
+            "seconds": sum(record["seconds"] for record in history),
+            "environment": environment("cpu"),
+        }
+        write_json(self.folder.result, result)
+
+
+def site_allocation(study: Study) -> Allocation:
+    """Who annotates what, one row for each site: images are not known to the server."""
+    holdings = tuple(
+        Holding(name, torch.tensor([row]), annotated_by(study, name)[None])
+        for row, name in enumerate(study.site_names)
+    )
+    protocol = {"partition": "sites", "rows": "one for each site, in place of its images"}
+    return Allocation(holdings, study.classes, protocol)

@@ -1,0 +1,192 @@
+"""Study: what the coordinator and all sites agree on before anything is trained."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from fedquilt.data.image_files import Fit
+from fedquilt.data.loading.viewing import Viewing
+from fedquilt.deploy.rules import Rules
+from fedquilt.errors import UserError, nearest
+from fedquilt.recipe import Recipe, read_settings, recipe_from
+from fedquilt.strict_reading import plain, read
+from fedquilt.task import Task
+
+ELSEWHERE = "at the sites"  # stands for paths that only the sites know
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+ORGANISATION = re.compile(r"[A-Za-z0-9_]{1,64}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Images:
+    """What every site turns its image files into."""
+
+    size: int = 224
+    channels: Literal[1, 3] = 3
+    fit: Fit = "squash"
+    window: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudySite:
+    """A hospital; which classes it annotates is part of the agreement and known to all."""
+
+    name: str
+    organisation: str
+    annotates: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not ORGANISATION.fullmatch(self.organisation):
+            raise UserError(
+                f"study.sites: organisation {self.organisation!r} must be letters, digits and "
+                "underscores: it is written into certificates"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where the server is."""
+
+    host: str  # the name that sites dial, and that the server's certificate is for
+    port: int = 8002
+    bind: str  # the one address the server listens on; 0.0.0.0 has to be written out
+
+    def __post_init__(self) -> None:
+        try:
+            ipaddress.IPv4Address(self.bind)
+        except ValueError:
+            raise UserError(
+                f"study.server.bind is {self.bind!r}; expected an IPv4 address of the server's "
+                "machine, such as 10.0.0.5 (0.0.0.0: all of them)"
+            ) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    name: str
+    classes: tuple[str, ...]
+    images: Images = Images()
+    sites: tuple[StudySite, ...]
+    server: Place
+    rules: Rules = field(default_factory=Rules)
+    recipe: Recipe
+    evaluate_on_server: bool = False  # the recipe's data are on the server: use their test part
+
+    def __post_init__(self) -> None:
+        for name in (self.name, *self.site_names):
+            if not NAME.fullmatch(name):
+                raise UserError(
+                    f"{name!r} cannot name a study or a site: small letters, digits and hyphens, "
+                    "at most 63, because it is also a name in certificates"
+                )
+        if len(set(self.site_names)) != len(self.sites) or len(self.sites) < 2:
+            raise UserError("a study needs at least two sites, with distinct names")
+        self._check_annotators()
+        self._check_method()
+        if not 1 <= self.rules.quorum <= len(self.sites):
+            raise UserError(
+                f"study.rules.quorum is {self.rules.quorum}; expected 1 to {len(self.sites)}, the "
+                "number of sites"
+            )
+
+    @property
+    def site_names(self) -> tuple[str, ...]:
+        return tuple(site.name for site in self.sites)
+
+    def site(self, name: str) -> StudySite:
+        for site in self.sites:
+            if site.name == name:
+                return site
+        raise UserError(f"the study has no site {name!r}{nearest(name, self.site_names)}")
+
+    @cached_property
+    def task(self) -> Task:
+        """What is learnt; the same value as in a simulation of the same recipe."""
+        recipe, images = self.recipe, self.images
+        return Task(
+            classes=self.classes,
+            clients=self.site_names,
+            image_shape=(images.channels, images.size, images.size),
+            model=recipe.method.network(recipe.model),
+            viewing=Viewing(views=recipe.views, mean=recipe.model.mean, std=recipe.model.std),
+            round_count=recipe.rounds,
+            seed=recipe.seed,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        whole: dict[str, Any] = plain(self, {}) | {"recipe": self.recipe.to_dict()}
+        return whole
+
+    @cached_property
+    def hash(self) -> str:
+        """Of all that a site agrees to; patience and addresses may change without a new kit."""
+        agreed = self.to_dict()
+        for key in ("server", "rules", "evaluate_on_server"):
+            agreed.pop(key)
+        for key in ("data", "partition", "annotation", "evaluation", "checkpoint_every"):
+            agreed["recipe"].pop(key)
+        return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()
+
+    def _check_annotators(self) -> None:
+        for site in self.sites:
+            for name in site.annotates:
+                if name not in self.classes:
+                    raise UserError(
+                        f"site {site.name!r} annotates {name!r}, which is no class of the study"
+                        f"{nearest(name, self.classes)}"
+                    )
+        annotated = {name for site in self.sites for name in site.annotates}
+        lonely = [name for name in self.classes if name not in annotated]
+        if lonely:
+            raise UserError(f"no site annotates {', '.join(lonely)}; leave the class out")
+
+    def _check_method(self) -> None:
+        method = self.recipe.method
+        if method.needs_pooled_data or method.needs_complete_labels:
+            raise UserError(
+                f"{type(method).__name__} is a bound for simulations: it needs labels or images "
+                "that no site may send; choose another method for a study across hospitals"
+            )
+
+
+def read_study(path: Path) -> Study:
+    """A study from TOML or JSON; ``recipe`` is a table in it, or the path of a recipe."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        settings = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise UserError(f"the study {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:  # no JSON, no TOML, or no text at all
+        raise UserError(f"the study {path} is not valid {path.suffix[1:]}: {error}") from error
+    if isinstance(settings.get("recipe"), str):
+        settings["recipe"] = read_settings(path.resolve().parent / settings["recipe"])
+    return study_from(settings)
+
+
+def study_from(settings: Mapping[str, Any]) -> Study:
+    given = dict(settings)
+    images: Images = read(Images, given.get("images", {}), "study.images", {})
+    recipe = given.get("recipe")
+    if not isinstance(recipe, Mapping):
+        raise UserError("study.recipe must be a table of settings, or the path of a recipe file")
+    at_sites = {
+        "data": {"name": "folder", "folder": ELSEWHERE, "labels": ELSEWHERE}
+        | {"classes": given.get("classes"), **plain(images, {})},
+        "partition": {"name": "natural", "by": "site"},
+        "annotation": {"name": "recorded"},
+    }
+    if not given.get("evaluate_on_server"):  # what is simulated elsewhere is not the sites' data
+        recipe = {key: value for key, value in recipe.items() if key not in at_sites}
+    study: Study = read(
+        Study, given | {"recipe": recipe_from(at_sites | dict(recipe))}, "study", {}
+    )
+    return study

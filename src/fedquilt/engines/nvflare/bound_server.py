@@ -1,0 +1,32 @@
+"""FLARE's server, listening on the study's address and no other.
+
+FLARE 2.9 binds loopback names to loopback and any other name to all addresses of the machine. It
+asks two functions of its own about that; here they answer with the address the study names.
+``server start`` looks afterwards at what is really listening.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from nvflare.fuel.f3.mpm import MainProcessMonitor
+from nvflare.private.fed.app.server import server_train
+from nvflare.private.fed.app.utils import version_check
+from nvflare.private.fed.server import fed_server
+
+from fedquilt.deploy.kit import Kit
+
+
+def main() -> None:
+    version_check()
+    arguments = server_train.parse_arguments()
+    address = Kit(Path(arguments.workspace)).study().server.bind
+    fed_server._normalize_loopback_host = lambda host: address
+    fed_server._is_loopback_host = lambda host: True
+    run_dir = arguments.workspace
+    sys.exit(MainProcessMonitor.run(main_func=server_train.main, run_dir=run_dir, args=arguments))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""What the coordinator does with a running server: submit, look and fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedquilt.deploy.kit import COORDINATOR, Kit
+from fedquilt.deploy.study import Study
+from fedquilt.engines.nvflare.seal import check_seal
+from fedquilt.engines.nvflare.session import Session
+from fedquilt.engines.nvflare.supervisor import Supervisor
+from fedquilt.errors import UserError
+
+
+def open_kit(folder: Path, study: Study) -> Kit:
+    """The coordinator's kit, of exactly this study."""
+    kit = Kit(folder.resolve())
+    kit.require(COORDINATOR)
+    check_seal(kit)
+    if kit.study().hash != study.hash:
+        raise UserError(
+            f"{folder} was made for another study: classes, sites, network, method or rounds "
+            "differ, and the sites have agreed to those; provision anew, or restore the study file"
+        )
+    return kit
+
+
+def submit_study(
+    study: Study, kit: Kit, *, resume: bool, out: Path | None, say: Callable[[str], None]
+) -> None:
+    if out is not None and out.exists():
+        raise UserError(f"{out} is there already; give another --out")
+    with Session(kit, study) as session:
+        job = Supervisor(study, session, say).run(resume=resume)
+        say(f"all {study.recipe.rounds} rounds are done")
+        if out is not None:
+            session.fetch(job, out)
+            say(f"run folder: {out}")
+
+
+def study_status(study: Study, kit: Kit) -> dict[str, Any]:
+    """The running job's own words, or what FLARE knows of the last one."""
+    with Session(kit, study) as session:
+        session.connect(study.rules.server_seconds)
+        connected = sorted(session.connected_sites())
+        jobs = session.jobs()
+        if not jobs:
+            return {"study": study.name, "outcome": "not submitted", "connected": connected}
+        job = str(jobs[-1]["job_id"])
+        facts = session.tell(job, "status") or {
+            "study": study.name,
+            "rounds": study.recipe.rounds,
+            "outcome": session.job_status(job),
+        }
+        return {**facts, "job": job, "connected": connected}
+
+
+def fetch_run(study: Study, kit: Kit, out: Path) -> Path:
+    with Session(kit, study) as session:
+        session.connect(study.rules.server_seconds)
+        for each in reversed(session.jobs()):
+            found = session.fetch(str(each["job_id"]), out)
+            if found is not None:
+                return found
+    raise UserError(f"no job of {study.name} on this server has come to the study's end")

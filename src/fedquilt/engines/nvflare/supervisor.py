@@ -1,0 +1,180 @@
+"""Supervisor: cuts a study into FLARE jobs, so that it outlives whatever ends or leaves one.
+
+FLARE neither goes on with a job after a crash nor lets a restarted site back into a running one.
+A new job does both: it starts from our own checkpoint, with whoever is connected then.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedquilt.deploy.attendance import Attendance, TooFewSites
+from fedquilt.deploy.status import Outcome
+from fedquilt.deploy.study import Study
+from fedquilt.engines.nvflare.job import write_job
+from fedquilt.engines.nvflare.session import ServerSilent, Session
+from fedquilt.errors import UserError
+
+GLANCE = 1.0  # seconds between looks at the job
+STARTING_SECONDS = 120.0  # for a job to say something for the first time
+SILENT_SECONDS = 20.0  # without a word from a job that has spoken before
+ENDING_SECONDS = 90.0  # for FLARE to close a job
+ATTEMPTS = 3  # jobs in a row that bring no round
+
+
+@dataclass
+class JobSeen:
+    """What is known of the current job."""
+
+    job: str
+    heard: float  # when it last said something
+    has_spoken: bool = False
+    is_cut: bool = False
+
+
+class Supervisor:
+    def __init__(self, study: Study, session: Session, say: Callable[[str], None]) -> None:
+        self._study, self._session, self._say = study, session, say
+        self._round = -1  # the last one that was reported
+        self.last: dict[str, Any] = {}
+
+    def run(self, *, resume: bool) -> str:
+        """Until all rounds are done; returns the last job. Raises when people have to act."""
+        self._session.connect(self._study.rules.server_seconds)
+        attempts = 0
+        while True:
+            before = self._round
+            job = (self._running_job() if resume else None) or self._submitted(resume)
+            resume = True
+            outcome, why = self._watch(job)
+            attempts = 0 if self._round > before or outcome is Outcome.CUT else attempts + 1
+            if outcome is Outcome.DONE:
+                return job
+            if outcome is Outcome.HALTED:
+                raise UserError(why)
+            self._say(f"the job ended: {outcome.value}{f', {why}' if why else ''}")
+            if attempts >= ATTEMPTS:
+                kind = TooFewSites if outcome is Outcome.TOO_FEW else UserError
+                raise kind(f"{attempts} jobs in a row brought no round; the last ended: {why}")
+
+    def _submitted(self, resume: bool) -> str:
+        self._wait_for_sites()
+        with tempfile.TemporaryDirectory() as folder:
+            job = self._session.submit(write_job(self._study, Path(folder), resume=resume))
+        self._say(f"job {job} submitted{', going on' if resume else ''}")
+        return job
+
+    def _running_job(self) -> str | None:
+        """A job that goes on although whoever submitted it is gone."""
+        for each in self._session.jobs()[-1:]:
+            job = str(each["job_id"])
+            status = self._session.tell(job, "status")
+            if status is not None and status["outcome"] is None:
+                self._say(f"job {job} is running")
+                return job
+        return None
+
+    def _wait_for_sites(self) -> None:
+        """Until a quorum and an annotator of every class are connected, for a bounded time."""
+        attendance = Attendance(self._study, self._study.site_names)
+        deadline = time.monotonic() + self._study.rules.start_seconds
+        everybody = set(self._study.site_names)
+        settled = None
+        while True:
+            present = self._connected() & everybody
+            if attendance.is_enough(present):
+                settled = settled or time.monotonic()
+                patience = min(self._study.rules.late_seconds, self._study.rules.start_seconds)
+                if present == everybody or time.monotonic() - settled > patience:
+                    return
+            if time.monotonic() > deadline:
+                waited = f"after {self._study.rules.start_seconds:.0f} s of waiting for sites"
+                absent = dict.fromkeys(everybody - present, "not connected")
+                attendance.require(present, absent, waited)
+                return
+            time.sleep(GLANCE / 2)
+
+    def _watch(self, job: str) -> tuple[Outcome, str]:
+        seen = JobSeen(job, time.monotonic())
+        while True:
+            status = self._status_of(seen)
+            if status is not None:
+                self._report(status)
+                if status["outcome"] is not None:
+                    self._session.tell(job, "farewell")
+                    outcome = Outcome(status["outcome"])
+                    if outcome is not Outcome.CUT:  # its sites wait for the next one already
+                        self._wait_for_end(job)
+                    return outcome, status.get("why") or ""
+                if not seen.is_cut and self._somebody_is_back(job, status):
+                    self._session.tell(job, "cut")
+                    seen.is_cut = True
+            elif self._has_ended(job):
+                return Outcome.FAILED, "FLARE ended the job; the server's log says why"
+            elif time.monotonic() - seen.heard > self._patience(seen):
+                self._session.abort(job)
+                return Outcome.FAILED, "the job no longer answered"
+            time.sleep(GLANCE)
+
+    def _patience(self, seen: JobSeen) -> float:
+        return SILENT_SECONDS if seen.has_spoken else STARTING_SECONDS
+
+    def _status_of(self, seen: JobSeen) -> dict[str, Any] | None:
+        try:
+            status = self._session.tell(seen.job, "status")
+        except ServerSilent:
+            self._say("the server does not answer; waiting for it")
+            self._session.connect(self._study.rules.server_seconds)
+            seen.has_spoken = True  # a job that a restarted server does not know is lost
+            return None
+        if status is not None:
+            seen.heard, seen.has_spoken = time.monotonic(), True
+        return status
+
+    def _has_ended(self, job: str) -> bool:
+        try:
+            return self._session.has_ended(job)
+        except ServerSilent:
+            self._session.connect(self._study.rules.server_seconds)
+            return False
+
+    def _wait_for_end(self, job: str) -> None:
+        deadline = time.monotonic() + ENDING_SECONDS
+        while not self._has_ended(job) and time.monotonic() < deadline:
+            time.sleep(GLANCE / 2)
+
+    def _connected(self) -> set[str]:
+        try:
+            return self._session.connected_sites()
+        except ServerSilent:
+            self._session.connect(self._study.rules.server_seconds)
+            return self._session.connected_sites()
+
+    def _somebody_is_back(self, job: str, status: dict[str, Any]) -> bool:
+        missing = status.get("missing_since", {})
+        back = [
+            name
+            for name in sorted(self._connected() & set(missing) if missing else ())
+            if name not in status.get("in_job", []) or not self._session.runs_at(name, job)
+        ]
+        if back:
+            self._say(f"{', '.join(back)} is back: a new job begins after this round")
+        return bool(back)
+
+    def _report(self, status: dict[str, Any]) -> None:
+        self.last = status
+        if status.get("round", 0) <= max(self._round, 0) or "last" not in status:
+            return
+        self._round = status["round"]
+        last = status["last"]
+        missing = [f"{name} ({why})" for name, why in last["missing"].items()]
+        self._say(
+            f"round {self._round} of {status['rounds']}: loss {last['loss']:.4f}, "
+            f"{', '.join(last['cohort'])}; {last['seconds']:.1f} s"
+            + (f"; missing: {', '.join(missing)}" if missing else "")
+        )

@@ -1,0 +1,48 @@
+"""One recipe on the local engine and across three sites ends in the same weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from running_study import RunningStudy, recipe_settings
+from safetensors.torch import load_file
+
+from fedquilt.finished_run import read_run
+from fedquilt.tree import same_bits
+
+METHODS = ("fedavg", "scaffold", "fedmlp", "fedlsm", "rscfed")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_three_sites_end_with_the_weights_of_one_process(method: str, tmp_path: Path) -> None:
+    with RunningStudy(tmp_path, recipe_settings(method)) as study:
+        study.start_all()
+        out = tmp_path / "fetched"
+        assert study.submit("--out", str(out)).wait(300) == 0, study.said("submit")
+        assert study.largest_difference() <= 1e-6
+        fetched = read_run(out)
+        assert [record["round"] for record in fetched.history] == [1, 2, 3]
+        assert all(len(record["cohort"]) == 3 for record in fetched.history)
+        assert fetched.result["metrics"]["macro_auc"] is not None
+        assert fetched.annotators["digit 0"] == ["client-0", "client-2"]
+        assert same_bits(load_file(out / "model.safetensors"), study.weights())
+        _check_what_was_kept_and_logged(study)
+
+
+def _check_what_was_kept_and_logged(study: RunningStudy) -> None:
+    """States are at the sites alone; both logs name parts and sizes, and no file."""
+    assert not list(study.kits["server"].rglob("states"))
+    for name in study.study.site_names:
+        site = study.folder / "sites" / name / "fedquilt-site"
+        assert list((site / "states").rglob("after-*.json"))
+        lines = [json.loads(line) for line in (site / "audit.jsonl").read_text().splitlines()]
+        sent = [line for line in lines if line["event"] == "sent" and line["kind"] == "train"]
+        assert [line["round"] for line in sent] == [0, 1, 2]
+        assert all(line["bytes"] > 0 and "training_loss" in line["parts"] for line in sent)
+        assert ".png" not in (site / "audit.jsonl").read_text()
+    trail = (study.run_folder / "audit.jsonl").read_text()
+    assert ".png" not in trail
+    received = [json.loads(line) for line in trail.splitlines()]
+    assert sum(line["event"] == "received" for line in received) == 12  # 3 x (survey, 3 rounds)

@@ -1,0 +1,42 @@
+"""A kit is of one role and of one version of fedquilt."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedquilt.deploy.kit import COORDINATOR, SERVER, Kit
+from fedquilt.errors import UserError
+from fedquilt.version import VERSION
+
+
+def _kit(folder: Path, **card: str) -> Kit:
+    kit = Kit(folder)
+    kit.startup.mkdir(parents=True)
+    kit.card.write_text(json.dumps({"role": "north", "fedquilt": VERSION} | card))
+    return kit
+
+
+def test_roles_are_told_apart(tmp_path: Path) -> None:
+    site, server = _kit(tmp_path / "a"), _kit(tmp_path / "b", role=SERVER)
+    site.require()
+    server.require(SERVER)
+    with pytest.raises(UserError, match="kit of north; expected a server"):
+        site.require(SERVER)
+    with pytest.raises(UserError, match="kit of server; expected a site"):
+        server.require()
+    with pytest.raises(UserError, match="kit of server; expected a coordinator"):
+        server.require(COORDINATOR)
+
+
+def test_another_version_is_refused_with_both_named(tmp_path: Path) -> None:
+    kit = _kit(tmp_path, fedquilt="0.0.1")
+    with pytest.raises(UserError, match=f"made by fedquilt 0.0.1, here is {VERSION}"):
+        kit.require()
+
+
+def test_a_folder_that_is_no_kit_is_said_to_be_none(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a whole start-up kit"):
+        Kit(tmp_path).require()

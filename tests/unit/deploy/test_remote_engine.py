@@ -1,0 +1,73 @@
+"""The server's engine for sites elsewhere: its memory does not grow with their number."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from remote_sites import CallingChannel, make_engine, make_sites, make_study
+from tiny_federation import make_method
+
+from fedquilt.deploy.channel import Patience
+from fedquilt.rounds import start_server
+
+
+class Watching(CallingChannel):
+    """Notes how many bytes of tensors live after each update was taken."""
+
+    alive: list[int]
+
+    def ask(
+        self,
+        requests: Mapping[str, bytes],
+        take: Callable[[str, bytes], None],
+        patience: Patience,
+    ) -> Mapping[str, str]:
+        self.requests = requests
+        replies = {name: self._sites[name].answer(request) for name, request in requests.items()}
+        self.alive = []
+        for name, reply in replies.items():
+            take(name, reply)
+            self.alive.append(_tensor_bytes())
+        return {}
+
+
+def _tensor_bytes() -> int:
+    gc.collect()
+    found = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
+    return sum({each.data_ptr(): each.nbytes for each in found}.values())
+
+
+def test_updates_are_added_on_arrival_and_let_go(tmp_path: Path) -> None:
+    method = make_method("fedavg")
+    study = make_study(method)
+    channel = Watching(make_sites(study, tmp_path))
+    engine = make_engine(study, channel, tmp_path)
+    server = start_server(method, study.task, engine)
+    engine.exchange(method, method.broadcast(server), 0, study.site_names)
+    first, second, third = channel.alive
+    assert second == third == first  # one accumulator, begun by the first update
+
+
+def test_all_sites_are_sent_the_same_bytes_and_not_copies(tmp_path: Path) -> None:
+    method = make_method("fedavg")
+    study = make_study(method)
+    channel = Watching(make_sites(study, tmp_path))
+    engine = make_engine(study, channel, tmp_path)
+    server = start_server(method, study.task, engine)
+    engine.exchange(method, method.broadcast(server), 0, study.site_names)
+    assert len({id(request) for request in channel.requests.values()}) == 1
+
+
+def test_a_payload_per_client_reaches_its_own_site_only(tmp_path: Path) -> None:
+    method = make_method("scene-gcn")
+    study = make_study(method)
+    channel = Watching(make_sites(study, tmp_path))
+    engine = make_engine(study, channel, tmp_path)
+    server = start_server(method, study.task, engine)
+    totals = engine.exchange(method, method.broadcast(server), 0, study.site_names)
+    assert totals.cohort == study.site_names
+    swapped = channel.requests["site-1"]
+    assert b"RefusedRequest" in channel._sites["site-0"].answer(swapped)

@@ -1,0 +1,25 @@
+"""What we write without copies is what the library reads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import load
+
+from fedquilt.deploy.safetensors_bytes import DTYPES, as_safetensors
+from fedquilt.tree import same_bits
+
+
+def test_the_library_reads_every_dtype_and_shape() -> None:
+    tree = {f"x{number}": torch.arange(3).to(dtype) for number, dtype in enumerate(DTYPES)}
+    tree |= {"scalar": torch.tensor(2.5), "none": torch.zeros(0, 4), "t": torch.ones(2, 3).T}
+    assert same_bits(load(b"".join(as_safetensors(tree))), tree)
+
+
+def test_an_empty_tree_is_a_whole_file() -> None:
+    assert load(b"".join(as_safetensors({}))) == {}
+
+
+def test_a_dtype_that_the_format_does_not_have_is_refused() -> None:
+    with pytest.raises(KeyError):
+        b"".join(as_safetensors({"x": torch.zeros(2, dtype=torch.complex64)}))

@@ -1,0 +1,86 @@
+"""The server's half: a run folder, a cut and a resume that change no bit, and bounded patience."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from remote_sites import CallingChannel, make_clients, make_sites, make_study
+from tiny_federation import make_method
+
+from fedquilt.deploy.attendance import TooFewSites
+from fedquilt.deploy.server_run import ServerRun
+from fedquilt.errors import UserError
+from fedquilt.finished_run import read_run
+from fedquilt.model_files import load_weights
+from fedquilt.tree import same_bits
+
+
+def test_a_study_leaves_a_run_folder_like_any_other(tmp_path: Path) -> None:
+    method = make_method("fedavg")
+    study = make_study(method)
+    channel = CallingChannel(make_sites(study, tmp_path / "sites"))
+    assert ServerRun(study, tmp_path / "run", channel).run(resume=False)
+    run = read_run(tmp_path / "run")
+    assert [record["round"] for record in run.history] == [1, 2, 3]
+    assert run.annotators == {
+        "round": ["site-0", "site-2"],
+        "square": ["site-0", "site-1"],
+        "bright": ["site-1", "site-2"],
+    }
+    weights = load_weights(run.folder, run.models.card, "global")
+    assert same_bits(weights, make_clients(method).train(method)["weights"])
+
+
+def test_a_cut_and_resumed_study_ends_with_the_same_bits(tmp_path: Path) -> None:
+    method = make_method("scaffold")
+    study = make_study(method)
+    rounds: list[int] = []
+    sites = make_sites(study, tmp_path / "sites")
+    run = ServerRun(
+        study,
+        tmp_path / "run",
+        CallingChannel(sites),
+        watch=lambda record: rounds.append(record["round"]),
+        is_cut=lambda: len(rounds) >= 2,
+    )
+    assert not run.run(resume=False)
+    assert rounds == [1, 2]
+    again = make_sites(study, tmp_path / "sites")  # sites were restarted too
+    with pytest.raises(UserError, match="already holds a run"):
+        ServerRun(study, tmp_path / "run", CallingChannel(again)).run(resume=False)
+    assert ServerRun(study, tmp_path / "run", CallingChannel(again)).run(resume=True)
+    weights = load_weights(run.folder, read_run(tmp_path / "run").models.card, "global")
+    assert same_bits(weights, make_clients(method).train(method)["weights"])
+
+
+def test_a_round_that_a_killed_server_forgot_is_repeated_with_the_same_bits(
+    tmp_path: Path,
+) -> None:
+    """The sites have trained round 3 already; the server died before it had saved it."""
+    method = make_method("scaffold")
+    study = make_study(method)
+    channel = CallingChannel(make_sites(study, tmp_path / "sites"))
+    run = ServerRun(study, tmp_path / "run", channel)
+    assert run.run(resume=False)
+    expected = load_weights(run.folder, read_run(tmp_path / "run").models.card, "global")
+    max((tmp_path / "run" / "checkpoints").glob("round-*.json")).unlink()
+    assert run.run(resume=True)
+    again = load_weights(run.folder, read_run(tmp_path / "run").models.card, "global")
+    assert same_bits(again, expected)
+
+
+def test_too_few_sites_end_it_and_are_named(tmp_path: Path) -> None:
+    study = make_study(make_method("fedavg"), quorum=2)
+    sites = make_sites(study, tmp_path / "sites")
+    channel = CallingChannel({"site-1": sites["site-1"]})
+    with pytest.raises(TooFewSites, match=r"1 of 3 sites.*missing: site-0 \(not connected\), sit"):
+        ServerRun(study, tmp_path / "run", channel).run(resume=False)
+
+
+def test_a_quorum_without_an_annotator_of_every_class_is_not_enough(tmp_path: Path) -> None:
+    study = make_study(make_method("fedavg"), quorum=1)
+    sites = make_sites(study, tmp_path / "sites")
+    channel = CallingChannel({"site-1": sites["site-1"]})
+    with pytest.raises(TooFewSites, match="nobody who did annotates round"):
+        ServerRun(study, tmp_path / "run", channel).run(resume=False)

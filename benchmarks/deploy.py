@@ -19,17 +19,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.recording import write_results
 from fedquilt.atomic_files import write_json
 from fedquilt.deploy.demo_sites import annotated_classes, write_sites
 from fedquilt.deploy.study import study_from
 from fedquilt.engines.nvflare.demo import FEDQUILT, free_port
 from fedquilt.engines.nvflare.provision import provision
-from fedquilt.environment import environment
 from fedquilt.recipe import recipe_from
 from fedquilt.simulation import simulate
 
 LIMIT_SECONDS = 6.0  # of a round, on two cores
-RESULTS = Path(__file__).parent / "results" / "deploy.json"
 
 
 def recipe_settings(rounds: int) -> dict[str, Any]:
@@ -94,10 +93,12 @@ def summary(history: list[dict[str, Any]], sites: list[Path]) -> dict[str, Any]:
     return {
         "sites": len(sites),
         "rounds": len(later),
-        "median_seconds": statistics.median(seconds),
-        "seconds": seconds,
-        "first_round_seconds": history[0]["seconds"],
-        "not_training_share": 1 - statistics.median(training) / statistics.median(seconds),
+        "median_seconds": round(statistics.median(seconds), 2),
+        "seconds": " ".join(f"{each:.1f}" for each in seconds),
+        "first_round_seconds": round(history[0]["seconds"], 1),
+        "not_training_share": round(
+            1 - statistics.median(training) / statistics.median(seconds), 2
+        ),
         "bytes_down": later[0]["bytes_down"],
         "bytes_up": later[0]["bytes_up"],
     }
@@ -120,15 +121,12 @@ def _slowest_answer(sites: list[Path], round_index: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = measure(options.rounds + 1, Path(folder))
-    found["load_average"] = os.getloadavg()[0]  # above 4 or so others had a share of the cores
-    found["environment"] = environment("cpu")
-    options.out.parent.mkdir(exist_ok=True)
-    write_json(options.out, found)
-    print(json.dumps(found, indent=2))
+    found["load_average"] = round(os.getloadavg()[0], 1)  # above 4 others had a share of the cores
+    print(found)
+    write_results("deploy", [found])
     if found["median_seconds"] > LIMIT_SECONDS:
         raise SystemExit(f"a round takes longer than {LIMIT_SECONDS} s")
 

@@ -5,9 +5,9 @@
 
 All train the same network from the same weights on the same batches, one local epoch of SGD a
 round, and average by images; each computes on one thread (Flower also with two actors). A tool that
-is not installed is named and left out. The tools take turns. A turn's first round is not measured:
-what it takes beyond a usual round counts as set-up, without imports in this process (pfl also
-evaluates in it). Ratios are medians over turns of the turn's medians.
+is not installed is named and left out. The tools take turns, forth and back. A turn's first round
+is not measured: what it takes beyond a usual round counts as set-up, without imports in this
+process (pfl also evaluates in it). Ratios are medians over turns of the turn's medians.
 
 On a shared machine seconds on the wall say more about the neighbours; processor seconds of all
 processes of a tool stand beside them. They leave out waiting, of which Flower does some: it looks
@@ -59,6 +59,7 @@ QUIET = {  # nobody calls home or warns of GPUs, and pfl stays on the processor
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "PFL_PYTORCH_DEVICE": "cpu",
 }
+HOW_TO_INSTALL = "pip install -r benchmarks/requirements-simulators.txt"
 ROUNDING = 1e-5  # the largest gap between weights after one round
 
 Simulator = Callable[[str, int], Course]
@@ -82,7 +83,7 @@ def installed() -> dict[str, tuple[Simulator, str]]:
     for name, (packages, module, options) in OTHERS.items():
         missing = [package for package in packages if find_spec(package) is None]
         if missing:
-            print(f"{name} is left out: {', '.join(missing)} not installed; see the requirements")
+            print(f"{name} is left out, not installed: {', '.join(missing)}; {HOW_TO_INSTALL}")
             continue
         run = importlib.import_module(f"benchmarks.{module}").run
         shown = ", ".join(f"{package} {version(package)}" for package in packages[:2])
@@ -137,8 +138,9 @@ def measure(
     federation = make_federation(setting)
     trained = federation.task.layout.body + federation.task.layout.head
     turns: list[dict[str, Course]] = []
-    for _ in range(turn_count):
-        turn = {name: run(setting, rounds + 1) for name, (run, _) in tools.items()}
+    for number in range(turn_count):
+        order = list(tools)[:: 1 if number % 2 == 0 else -1]
+        turn = {name: tools[name][0](setting, rounds + 1) for name in order}
         for name, course in turn.items():
             check(name, course, turn[OURS], trained)
         turns.append(turn)
@@ -160,8 +162,8 @@ def measure(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=4, help="measured rounds a turn")
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=6, help="measured rounds a turn")
+    parser.add_argument("--turns", type=int, default=6)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     os.environ.update(QUIET)

@@ -6,6 +6,7 @@ import csv
 import datetime
 import platform
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,17 @@ from fedquilt.environment import environment
 RESULTS = Path(__file__).parent / "results"
 
 
-def write_results(name: str, rows: list[dict[str, Any]], device: str = "cpu") -> Path:
-    """Write ``benchmarks/results/<name>.csv`` and say where."""
+Row = dict[str, Any]
+
+
+def write_results(
+    name: str, rows: list[Row], device: str = "cpu", *, earlier: Sequence[Row] | None = None
+) -> list[Row]:
+    """Write ``benchmarks/results/<name>.csv`` and say where; the rows with what they came from.
+
+    Args:
+        earlier: rows as this function gave them, perhaps on another machine, to stand before.
+    """
     facts = environment(device)
     made_with = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -27,12 +37,14 @@ def write_results(name: str, rows: list[dict[str, Any]], device: str = "cpu") ->
     }
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.csv"
+    written = [row | made_with for row in rows]
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*rows[0], *made_with], lineterminator="\n")
+        writer = csv.DictWriter(file, [*written[0]], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(row | made_with for row in rows)
-    print(f"written: benchmarks/results/{name}.csv")
-    return path
+        writer.writerows([*(earlier or ()), *written])
+    if earlier is None:
+        print(f"written: benchmarks/results/{name}.csv")
+    return written
 
 
 def _module() -> str:

@@ -8,14 +8,12 @@ best of three; FedMLP's own settings were not tuned.
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.kept_runs import make_runs, summary
 from benchmarks.recording import write_results
-from fedquilt.finished_run import read_run
-from fedquilt.parallel_runs import run_all
 from fedquilt.recipe import recipe_from, with_overrides
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -41,7 +39,6 @@ DECAY = {
         "decay_unannotated_rows": False,
     },
 }
-METRICS = ("macro_auc", "bacc", "map")
 
 
 def settings_for(
@@ -80,37 +77,29 @@ def main() -> None:
     parser.add_argument("--name", default="scenes", help="of the CSV file")
     options = parser.parse_args()
     cells = [(method, decay) for decay in options.decay for method in options.methods]
-    with tempfile.TemporaryDirectory() as folder:
-        recipes = {
-            Path(folder) / f"{cell}-{seed}": recipe_from(
-                settings_for(options, METHODS[method], DECAY[decay], seed)
-            )
-            for cell, (method, decay) in enumerate(cells)
-            for seed in options.seeds
-        }
-        run_all(recipes, cache=Path(folder), workers=options.workers, device=options.device)
-        rows = [
-            {"method": method, "weight_decay": decay}
-            | summary([Path(folder) / f"{cell}-{seed}" for seed in options.seeds])
-            | {"seeds": " ".join(map(str, options.seeds))}
-            for cell, (method, decay) in enumerate(cells)
-        ]
+    wanted = {
+        (("method", method), ("weight_decay", decay), ("seed", str(seed))): recipe_from(
+            settings_for(options, METHODS[method], DECAY[decay], seed)
+        )
+        for method, decay in cells
+        for seed in options.seeds
+    }
+    with tempfile.TemporaryDirectory() as cache:
+        made = make_runs(
+            options.name,
+            wanted,
+            cache=Path(cache),
+            device=options.device,
+            workers=options.workers,
+        )
+    rows = [
+        {"method": method, "weight_decay": decay}
+        | summary([row for row in made if (row["method"], row["weight_decay"]) == (method, decay)])
+        for method, decay in cells
+    ]
     for row in rows:
         print({key: row[key] for key in ("method", "weight_decay", "macro_auc", "bacc", "map")})
     write_results(options.name, rows, options.device)
-
-
-def summary(folders: list[Path]) -> dict[str, Any]:
-    """Mean and spread of the last round's metrics, in percent."""
-    results = [read_run(folder).result for folder in folders]
-    row: dict[str, Any] = {}
-    for metric in METRICS:
-        values = [100 * result["metrics"][metric] for result in results]
-        row[metric] = round(statistics.fmean(values), 2)
-        row[f"{metric}_deviation"] = round(statistics.stdev(values), 2) if len(values) > 1 else ""
-        row[f"{metric}_per_seed"] = " ".join(f"{value:.2f}" for value in values)
-    row["seconds_per_run"] = round(statistics.fmean(r["seconds"] for r in results), 1)
-    return row
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 from collections.abc import Callable, Mapping
@@ -69,6 +70,9 @@ def _run_one(settings: dict[str, object], folder: Path, cache: Path, device: str
     recipe = recipe_from(settings)
     splits = _loaded(recipe.data, cache)
     run(recipe, folder, resume=True, cache=cache, device=device, splits=splits)
+    if device != "cpu":
+        gc.collect()
+        torch.cuda.empty_cache()  # or the processes beside this one run out of memory
 
 
 @lru_cache(maxsize=1)  # a process's next run is mostly on the same images

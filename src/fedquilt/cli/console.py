@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import sys
 from typing import Any
 
 import typer
@@ -12,7 +14,9 @@ from rich.text import Text
 
 from fedquilt.errors import UserError
 
-results = Console(highlight=False)
+# In a file or a pipe rich folds tables to 80 columns, though nothing there asks for it.
+_has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+results = Console(highlight=False, width=None if _has_width else 160)
 remarks = Console(stderr=True, highlight=False)
 
 

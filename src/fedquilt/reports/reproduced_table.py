@@ -22,19 +22,19 @@ def metric_table(summary: Mapping[str, Any], metric: str) -> Table:
     spread = any(len(row["seeds"]) > 1 for row in summary["rows"])
     meaning = ", ours mean ± standard deviation over seeds" if spread else ""
     table = new_table(f"{summary['metrics'][metric]} (%){meaning}", "method")
-    table.add_column("")
     for label in columns.values():
         table.add_column(label, justify="right", no_wrap=True)
-    table.add_column("s a run", justify="right")
+    table.add_column("s", justify="right")
+    table.caption = "indented: the paper's numbers, on the data it names; s: seconds a run"
     for row in summary["rows"]:
         cells = [row["columns"].get(column, {}).get(metric, {}) for column in columns]
         seconds = f"{row['seconds_per_run']:.0f}"
-        table.add_row(Text(row["label"], style="bold"), "ours", *map(_ours, cells), seconds)
+        table.add_row(Text(row["label"], style="bold"), *map(_ours, cells), seconds)
         for reference in summary["references"]:
             published = [cell.get("published", {}).get(reference) for cell in cells]
             if any(number is not None for number in published):
                 numbers = [NOTHING if each is None else f"{each:.1f}" for each in published]
-                table.add_row("", f"paper, {reference}", *numbers, "", style="dim")
+                table.add_row(f"  {reference}", *numbers, "", style="dim")
     return table
 
 
@@ -47,7 +47,7 @@ def _ours(cell: Mapping[str, Any]) -> str:
     mean, deviation = cell.get("mean"), cell.get("deviation")
     if mean is None:
         return NOTHING
-    return f"{mean:.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
+    return f"{mean:.1f}" + ("" if deviation is None else f"±{deviation:.1f}")
 
 
 def agreement_table(summary: Mapping[str, Any]) -> Table | None:

@@ -41,7 +41,7 @@ def test_cells_are_run_and_laid_beside_the_papers(first: tuple[Path, Any]):
     assert result.exception is None or isinstance(result.exception, SystemExit)
     assert "on digits: 4 runs of 2 rounds" in result.stderr
     assert "Criterion: FedMLP is among the best 2 by average BACC: " in result.stdout
-    assert "paper, ICH" in result.stdout
+    assert "  ICH  " in result.stdout
     assert sorted(path.name for path in (out / "cells").iterdir()) == CELLS
     summary = json.loads((out / "table.json").read_text())
     assert summary["command"] == (

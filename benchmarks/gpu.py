@@ -114,7 +114,7 @@ def measure(name: str, size: int, stage: str, rounds: int, steps: int) -> dict[s
     fast, recording = images_per_second(recorded, method, task, rounds)
     reason = recorded.unrecordable or ""
     del recorded
-    few = replace(method, training=replace(method.training, steps=30))
+    few = replace(method, training=replace(method.training, steps=12))
     there = on_device(many, device)
     loop = LocalEngine(
         task,

@@ -74,7 +74,7 @@ class Accumulator:
 
 @dataclass(frozen=True)
 class Totals:
-    """All that a server ever learns of a round."""
+    """All that a server ever learns of a round. Sums may lie on a GPU; what is read does not."""
 
     cohort: tuple[str, ...]
     population: int
@@ -88,16 +88,14 @@ class Totals:
 
     def weight(self, name: str) -> Tensor:
         """The summed weight of a mean, in float64."""
-        weight = self._sums_of(name, Mean)["weight"]
-        assert isinstance(weight, Tensor)
-        return weight
+        return self._weight(name).cpu()
 
     def mean(self, name: str, otherwise: Tree | None = None) -> Any:
         """The weighted mean; ``otherwise`` stands in where nobody had weight.
 
         Without ``otherwise`` such a place is an error: never a silent 0 or NaN.
         """
-        total, weight = self._sums_of(name, Mean)["total"], self.weight(name)
+        total, weight = self._sums_of(name, Mean)["total"], self._weight(name)
         if otherwise is None:
             if not bool((weight > 0).all()):
                 raise ValueError(
@@ -110,7 +108,7 @@ class Totals:
                 lambda leaf, stand_in: torch.where(
                     over_leading_axes(weight, leaf) > 0,
                     leaf / over_leading_axes(torch.where(weight > 0, weight, 1.0), leaf),
-                    stand_in.to(torch.float64),
+                    stand_in.to(leaf),
                 ),
                 total,
                 otherwise,
@@ -134,5 +132,12 @@ class Totals:
         if not self.cohort:
             raise ValueError(f"part {name!r} was read from a round in which nobody reported")
 
+    def _weight(self, name: str) -> Tensor:
+        weight = self._sums_of(name, Mean)["weight"]
+        assert isinstance(weight, Tensor)
+        return weight
+
     def _in_dtype(self, name: str, tree: Tree) -> Any:
-        return tree_map(lambda leaf, like: leaf.to(like.dtype), tree, self.expected[name].value)
+        """As expected, and on the server's device: only then, for a sum has twice the bytes."""
+        like = self.expected[name].value
+        return tree_map(lambda leaf, like: leaf.to(like.dtype).cpu(), tree, like)

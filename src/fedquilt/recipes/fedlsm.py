@@ -99,4 +99,13 @@ def _rows(uncertain: int, certain: int) -> tuple[Row, ...]:
         method_row("fixmatch-star", "FedAvg-FixMatch*", "fedfixmatch", **sure, **star),
         method_row("fssl-star", "FSSL*", "fssl", **star),
         method_row("fedlsm", "FedLSM", "fedlsm", **pools, **odds),
+        method_row(
+            "fedlsm-annotators",
+            "FedLSM, annotators' head rows",
+            "fedlsm",
+            kind="variant",
+            draw_counts=False,
+            **pools,
+            **odds,
+        ),
     )

@@ -32,6 +32,10 @@ class Segment:
     def shape(self) -> tuple[int, ...]:
         return tuple(rows.shape[1] for rows in self.rows)
 
+    def to(self, device: torch.device) -> Segment:
+        drawn = None if self.drawn is None else self.drawn.to(device)
+        return Segment(tuple(rows.to(device) for rows in self.rows), drawn)
+
 
 def segments(
     steps: Sequence[tuple[Tensor, ...]], drawn: Sequence[Tensor | None], most: int
@@ -123,7 +127,7 @@ def load_chunk(
         parts = [rows.flatten()] if generator.device.type != "cpu" else list(rows)
         made = [make_batch(data, part, pool.views, viewing, generator, device) for part in parts]
         batches.append(made[0] if len(made) == 1 else _joined(made))
-    chunk.load(batches, None if segment.drawn is None else segment.drawn.to(device))
+    chunk.load(batches, segment.drawn)
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:

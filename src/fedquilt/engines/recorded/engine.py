@@ -89,7 +89,7 @@ class RecordedEngine(LocalEngine):
         self._prepare(method, len(cohort))
         with self._kernels():
             totals = super().exchange(method, payload, round_index, cohort)
-        return replace(totals, sums=moved(totals.sums, HOST), gathered=moved(totals.gathered, HOST))
+        return replace(totals, gathered=moved(totals.gathered, HOST))
 
     def _played(
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]

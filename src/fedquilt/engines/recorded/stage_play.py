@@ -57,7 +57,9 @@ class StagePlay:
         self._places: State = self._slot.hold(f"state in {self._stage.name}", self._local.state)
         self._optimizer = self._fresh_optimizer()
         # Here, on the slot's stream: pools may rest on numbers that are still being computed there.
-        self._plan = list(self._segments())
+        # All on the device now: a copy between two chunks would wait for the steps before it.
+        device = self._slot.workspace.device
+        self._plan = [segment.to(device) for segment in self._segments()]
 
     def steps(self) -> Iterator[None]:
         """Play the stage; after every step somebody else may have a turn."""
@@ -191,5 +193,5 @@ class StagePlay:
             return Batch((image,) * len(pool.views), labels, labels.bool(), rows)
 
         batches = [of_pool(size, pool) for size, pool in zip(segment.shape, self._pools)]
-        drawn = None if segment.drawn is None else segment.drawn[0].to(device)
+        drawn = None if segment.drawn is None else segment.drawn[0]
         return replace(batches[0], drawn=drawn, beside=tuple(batches[1:]))

@@ -1,0 +1,76 @@
+"""Which part of FedLSM costs what on mosaics of digits: its Table 1, one ingredient at a time.
+
+    python -m benchmarks.fedlsm_ablation
+
+Runs on a CPU. ``common`` mosaics are those of the recipe: five digits, each in four of ten images.
+``rare`` ones hold one of ten digits.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from benchmarks.kept_runs import make_runs, summary
+from benchmarks.recording import write_results
+from fedquilt.recipes.fedlsm import table1
+
+DATA = {
+    "common": (),
+    "rare": (
+        "data.classes=10",
+        "data.digits_per_image=[1, 1]",
+        "data.train=1000",
+        "method.training.steps=16",
+    ),
+}
+POOLS = {"common": (), "rare": ("method.uncertain_images=10", "method.certain_images=42")}
+NOTHING_FILLED_IN = ("method.thresholds=[0, 1]", "method.uncertain_thresholds=[0, 1]")
+SGD = (
+    "method.training.optimizer=sgd",
+    "method.training.lr=0.1",
+    "method.training.momentum=0.9",
+)
+FEDAVG = "FedAvg*"
+SETTINGS = {
+    FEDAVG: (),
+    "nothing filled in, plain view": (*NOTHING_FILLED_IN, "views.strong=plain"),
+    "nothing filled in": NOTHING_FILLED_IN,
+    "head rows over annotators": ("method.draw_counts=false",),
+    "FedLSM": (),
+    "nothing filled in, SGD": (*NOTHING_FILLED_IN, *SGD),
+    "FedLSM, SGD": SGD,
+}
+IN_RARE = (FEDAVG, "nothing filled in", "head rows over annotators", "FedLSM")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--workers", type=int, help="runs at a time; one per core if left out")
+    parser.add_argument("--cache", type=Path, default=Path(".cache/fedquilt"))
+    options = parser.parse_args()
+    table = table1("digits")
+    places = [("common", name) for name in SETTINGS] + [("rare", name) for name in IN_RARE]
+    wanted = {}
+    for data, name in places:
+        (cell,) = table.cells(["fedavg-star" if name == FEDAVG else "fedlsm"])
+        own = () if name == FEDAVG else (*POOLS[data], *SETTINGS[name])
+        for seed in options.seeds:
+            facts = (("data", data), ("setting", name), ("seed", str(seed)))
+            wanted[facts] = table.recipe(cell, seed, changes=(*DATA[data], *own))
+    made = make_runs(
+        "fedlsm_ablation", wanted, cache=options.cache, device="cpu", workers=options.workers
+    )
+    rows = [
+        {"data": data, "setting": name}
+        | summary([row for row in made if (row["data"], row["setting"]) == (data, name)])
+        for data, name in places
+    ]
+    for row in rows:
+        print({key: row[key] for key in ("data", "setting", "macro_auc", "macro_auc_deviation")})
+    write_results("fedlsm_ablation", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedquilt.data.client_data import ClientData
 from fedquilt.models.network import Layout
-from fedquilt.payload import Mean, Update
+from fedquilt.payload import Gather, Mean, Update
 from fedquilt.totals import Totals
 from fedquilt.tree import Weights, add, sub, zeros_like
 
@@ -96,6 +96,41 @@ def distance_weights(images: Tensor, distances: Tensor, scale: float) -> Tensor:
     return weights / weights.sum()
 
 
+def distance_aware_weights(images: Tensor, distances: Tensor) -> Tensor:
+    """FedNoRo's shares: images times exp(-distance / largest distance); without any, by images."""
+    largest = distances.max()
+    scaled = distances / torch.where(largest > 0, largest, 1.0)
+    weights = images.to(torch.float64) * torch.exp(-scaled.to(torch.float64))
+    return weights / weights.sum()
+
+
+def whole_model(weights: Weights, layout: Layout, images: int) -> Update:
+    """A client's model, for a server that has to see each one alone, and its images."""
+    gathered = {part: Gather(leaves) for part, leaves in split(weights, layout).items()}
+    return {**gathered, "images": Gather(torch.tensor(float(images)), is_weight=True)}
+
+
+def whole_models(totals: Totals) -> tuple[list[Weights], Tensor]:
+    """What each client sent by :func:`whole_model`, by clients' names: models and images."""
+    parts = [part for part in ("body", "head", "buffers") if part in totals.expected]
+    clients = sorted(totals.cohort)  # whoever came first
+    models = [
+        {key: leaf for part in parts for key, leaf in totals.each(part)[name].items()}
+        for name in clients
+    ]
+    return models, torch.stack([totals.each("images")[name] for name in clients]).double()
+
+
+def mixed_models(
+    weights: Weights, totals: Totals, changes: Sequence[Weights], shares: Tensor
+) -> tuple[Weights, Weights]:
+    """The shares' mean change of all trainable weights, and the buffers after it."""
+    change = combined(changes, shares)
+    held = totals.expected["buffers"].value if "buffers" in totals.expected else {}
+    buffers = {name: weights[name] + change.pop(name) for name in held}
+    return change, buffers
+
+
 def inner_products(changes: Sequence[Weights]) -> Tensor:
     """Of every two clients' changes, tensor by tensor, (tensors, clients, clients) in float64.
 
@@ -119,6 +154,18 @@ def consensus(products: Tensor, members: Tensor, images: Tensor, scale: float) -
     shares = torch.zeros(products.shape[1], dtype=torch.float64)
     shares[members] = distance_weights(images[members], distances, scale)
     return shares
+
+
+def distances_to_nearest(products: Tensor, chosen: Tensor) -> Tensor:
+    """Each client's distance to the nearest of those ``chosen``, (clients,) bool; 0 if none is.
+
+    A distance is the sum over tensors of the lengths of differences.
+    """
+    squares = products.diagonal(dim1=1, dim2=2)
+    gaps = squares[:, :, None] + squares[:, None, :] - 2 * products
+    distances = gaps.clamp(min=0).sqrt().sum(0)
+    nearest = torch.where(chosen, distances, torch.inf).amin(1)
+    return torch.where(chosen | ~chosen.any(), 0.0, nearest)
 
 
 def combined(changes: Sequence[Weights], shares: Tensor) -> Weights:

@@ -15,11 +15,7 @@ from torch import Tensor
 from fedquilt.client import LOSS_PART, Workspace, run_client
 from fedquilt.method import Method
 from fedquilt.payload import Gather, Mean, Part, Sum, Update, addressed, weight_of
-from fedquilt.privacy.unannotated_rows import (
-    annotators_parts,
-    check_unannotated_rows,
-    declared_classes,
-)
+from fedquilt.privacy.unannotated_rows import annotators_parts, check_unannotated_rows
 from fedquilt.rounds import start_server
 from fedquilt.totals import Accumulator, Totals
 from fedquilt.tree import leaves, same_bits, tree_map, unflatten
@@ -72,9 +68,7 @@ def exchange(name: str) -> Exchange:
         **method.template(addressed(payload, BAD), task),
         LOSS_PART: Mean(torch.zeros(()), 0.0),
     }
-    declared = {
-        client: declared_classes(method.survey(data)) for client, data in federation.clients.items()
-    }
+    declared = {client: data.known.any(0) for client, data in federation.clients.items()}
     return Exchange(method, expected, updates, declared)
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from running_study import RunningStudy
 
 collect_ignore_glob = [] if find_spec("nvflare") else ["test_*.py"]
 
@@ -14,3 +19,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.deploy)
+
+
+@pytest.fixture(scope="session")
+def consortium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStudy]:
+    """Server and three sites that stay up, for short studies with FedAvg one after another."""
+    from digits_recipe import recipe_settings
+    from running_study import RunningStudy
+
+    with RunningStudy(tmp_path_factory.mktemp("study"), recipe_settings("fedavg")) as study:
+        yield study

@@ -4,52 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
-from safetensors.torch import load_file
+from digits_recipe import digits_study
 
 from fedquilt.atomic_files import write_json
-from fedquilt.client_states import StatesInMemory
-from fedquilt.deploy.demo_sites import annotated_classes, write_sites
-from fedquilt.deploy.study import Study, study_from
-from fedquilt.engines.local import LocalEngine
-from fedquilt.engines.nvflare.demo import FEDQUILT, free_port
+from fedquilt.deploy.demo_sites import write_sites
+from fedquilt.deploy.kit import Kit
+from fedquilt.engines.nvflare.demo import FEDQUILT
 from fedquilt.engines.nvflare.provision import provision
-from fedquilt.method import State
 from fedquilt.recipe import recipe_from
-from fedquilt.rounds import start_server
 from fedquilt.simulation import Simulation, simulate
-from fedquilt.tree import Weights
 
-ANNOTATES = {  # any two of the three annotate everything
-    "0": ["digit 0", "digit 1"],
-    "1": ["digit 1", "digit 2"],
-    "2": ["digit 2", "digit 0"],
-}
-QUICK = {"start_seconds": 120.0, "round_seconds": 90.0, "late_seconds": 8.0, "lost_seconds": 20.0}
-
-
-def recipe_settings(method: str, *, rounds: int = 3, **training: object) -> dict[str, Any]:
-    return {
-        "rounds": rounds,
-        "seed": 5,
-        "data": {"name": "digits-mosaic", "classes": 3, "train": 90, "test": 100},
-        "partition": {"name": "iid", "clients": 3},
-        "annotation": {"name": "listed", "annotates": ANNOTATES},
-        "model": {"backbone": "small-cnn"},
-        "views": {"weak": "plain"},
-        "method": {"name": method, "training": {"lr": 3e-3} | training}
-        | ({"warmup_rounds": 1} if method == "fedmlp" else {}),
-    }
+MARK = "FEDQUILT_TEST_STUDY"  # in the environment of everything that a study starts
 
 
 class RunningStudy:
-    """Everything it starts ends with the ``with`` block."""
+    """Everything it starts ends with the ``with`` block; one may run its study several times."""
 
     def __init__(
         self,
@@ -60,27 +37,8 @@ class RunningStudy:
     ) -> None:
         self.folder = folder
         self.simulation: Simulation = simulate(recipe_from(settings), folder / "cache")
-        task = self.simulation.task
         self.site_settings = write_sites(self.simulation, folder / "sites", {"min_cell": 1})
-        self.study: Study = study_from(
-            {
-                "name": "digits",
-                "classes": list(task.classes),
-                "images": {"size": 16, "channels": 1},
-                "sites": [
-                    {
-                        "name": name,
-                        "organisation": name.replace("-", "_"),
-                        "annotates": annotated_classes(data, task.classes),
-                    }
-                    for name, data in self.simulation.clients.items()
-                ],
-                "server": {"host": host, "port": free_port(), "bind": "127.0.0.1"},
-                "rules": QUICK | dict(rules or {}),
-                "recipe": settings,
-                "evaluate_on_server": True,
-            }
-        )
+        self.study = digits_study(self.simulation, settings, rules or {}, host)
         self.study_file = folder / "study.json"
         write_json(self.study_file, self.study.to_dict())
         self.kits = provision(self.study, folder / "kits")
@@ -90,24 +48,26 @@ class RunningStudy:
         return self
 
     def __exit__(self, *details: object) -> None:
-        for name in list(self.processes):
-            self.kill(name)
-        left = [each for each in psutil.process_iter(["cmdline"]) if self._is_ours(each)]
+        self.kill_all()
+        left = [each for each in psutil.process_iter(["cmdline", "environ"]) if self._is_ours(each)]
         for each in left:
             each.kill()
-        assert not left, "processes were left behind"
+        assert not left, f"processes were left behind: {[each.info['cmdline'] for each in left]}"
 
     def _is_ours(self, process: psutil.Process) -> bool:
-        return any(str(self.folder) in word for word in process.info["cmdline"] or ())
+        """By what it was told, or by what it inherited: also whatever others have started."""
+        words, inherited = process.info["cmdline"] or (), process.info["environ"] or {}
+        ours = str(self.folder)
+        return inherited.get(MARK) == ours or any(ours in word for word in words)
 
     def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        with (self.folder / f"{name}.out").open("ab") as out:
+        with (self.folder / f"{name}.out").open("wb") as out:
             process = subprocess.Popen(
                 [*FEDQUILT, *arguments],
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                env=os.environ | {"OMP_NUM_THREADS": "1", MARK: str(self.folder)},
             )
         self.processes[name] = process
         return process
@@ -115,18 +75,60 @@ class RunningStudy:
     def start_server(self) -> None:
         self.start("server", "server", "start", str(self.kits["server"]))
 
-    def start_site(self, name: str, kit: Path | None = None) -> subprocess.Popen[bytes]:
-        chosen = self.kits[name] if kit is None else kit
-        return self.start(name, "site", "start", str(chosen), str(self.site_settings[name]))
+    def start_site(self, name: str) -> subprocess.Popen[bytes]:
+        return self.start(name, "site", "start", *self.files_of(name))
+
+    @property
+    def coordinating(self) -> tuple[str, str]:
+        return "--kit", str(self.kits["coordinator"])
+
+    def files_of(self, site: str) -> tuple[str, str]:
+        return str(self.kits[site]), str(self.site_settings[site])
 
     def start_all(self) -> None:
-        self.start_server()
+        """Whoever is not running yet; returns when all have joined."""
+        if not self.is_running("server"):
+            self.start_server()
         for name in self.study.site_names:
-            self.start_site(name)
+            if not self.is_running(name):
+                self.start_site(name)
+        for name in self.study.site_names:
+            self.wait_until(lambda each=name: "has joined" in self.said(each), 120, name)
 
-    def submit(self, *options: str) -> subprocess.Popen[bytes]:
-        kit = ["--kit", str(self.kits["coordinator"])]
-        return self.start("submit", "deploy", "submit", str(self.study_file), *kit, *options)
+    def begin_anew(self) -> None:
+        """All are there, and nobody remembers a round."""
+        if self.is_running("submit"):  # a test that failed: its job may go on
+            self.kill_all()
+        shutil.rmtree(self.run_folder, ignore_errors=True)
+        for name in self.study.site_names:
+            work = self.folder / "sites" / name / "fedquilt-site"
+            shutil.rmtree(work / "states", ignore_errors=True)
+            (work / "audit.jsonl").unlink(missing_ok=True)
+        self.start_all()
+
+    def is_running(self, name: str) -> bool:
+        return name in self.processes and self.processes[name].poll() is None
+
+    def kill_all(self) -> None:
+        for name in list(self.processes):
+            self.kill(name)
+
+    def submit(self, *options: str, **rules: float) -> subprocess.Popen[bytes]:
+        """Other rules than the kits' need no new ones."""
+        study_file = self.study_file
+        if rules:
+            study_file = self.folder / "impatient.json"
+            settings = self.study.to_dict()
+            write_json(study_file, settings | {"rules": settings["rules"] | rules})
+        return self.start(
+            "submit", "deploy", "submit", str(study_file), *self.coordinating, *options
+        )
+
+    def status(self) -> str:
+        """What whoever looks is told."""
+        looked = self.start("status", "deploy", "status", str(self.study_file), *self.coordinating)
+        assert looked.wait(90) == 0, self.said("status")
+        return self.said("status")
 
     def kill(self, name: str) -> None:
         """As a power cut would: the process and all it started, at once."""
@@ -145,11 +147,12 @@ class RunningStudy:
         process.wait()
 
     def said(self, name: str) -> str:
-        return (self.folder / f"{name}.out").read_text(errors="replace")
+        path = self.folder / f"{name}.out"
+        return path.read_text(errors="replace") if path.exists() else ""
 
     @property
     def run_folder(self) -> Path:
-        return self.kits["server"] / "fedquilt" / "runs" / "digits"
+        return Kit(self.kits["server"]).run_folder(self.study)
 
     def history(self) -> list[dict[str, Any]]:
         path = self.run_folder / "history.jsonl"
@@ -158,35 +161,24 @@ class RunningStudy:
         lines = path.read_text().splitlines()
         return [json.loads(line) for line in lines if line.endswith("}")]
 
+    def wait_until(
+        self, condition: Callable[[], object], seconds: float, what: str, glance: float = 0.2
+    ) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            said = self.said("submit")
+            assert time.monotonic() < deadline, f"no {what} within {seconds} s: {said}"
+            time.sleep(glance)
+
     def wait_for_round(self, number: int, seconds: float = 150.0) -> None:
-        wait_until(lambda: len(self.history()) >= number, seconds, f"round {number}", self)
+        self.wait_until(lambda: len(self.history()) >= number, seconds, f"round {number}")
 
-    def weights(self) -> Weights:
-        weights: Weights = load_file(self.run_folder / "model.safetensors")
-        return weights
+    def wait_for_training(self, site: str) -> None:
+        """Until the site is in the midst of a round: it has been asked, and has not answered."""
+        trail = self.folder / "sites" / site / "fedquilt-site" / "audit.jsonl"
 
-    def local_weights(self) -> Weights:
-        """What one process gets with the participation that the history tells of."""
-        method, task = self.study.recipe.method, self.simulation.task
-        engine = LocalEngine(task, self.simulation.clients, states=StatesInMemory())
-        server: State = start_server(method, task, engine)
-        for record in self.history():
-            totals = engine.exchange(
-                method, method.broadcast(server), record["round"] - 1, sorted(record["cohort"])
-            )
-            server = method.update(server, totals)
-        weights = method.global_weights(server)
-        assert weights is not None
-        return weights
+        def is_training() -> bool:
+            last = trail.read_text().rpartition('{"time"')[2]
+            return '"event": "received", "kind": "train"' in last
 
-    def largest_difference(self) -> float:
-        here, there = self.local_weights(), self.weights()
-        assert here.keys() == there.keys()
-        return max(float((here[name] - there[name]).abs().max()) for name in here)
-
-
-def wait_until(condition: Any, seconds: float, what: str, study: RunningStudy) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"no {what} within {seconds} s: {study.said('submit')}"
-        time.sleep(0.2)
+        self.wait_until(is_training, 60, f"training at {site}", glance=0.01)

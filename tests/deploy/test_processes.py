@@ -7,7 +7,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from running_study import RunningStudy, recipe_settings, wait_until
+from digits_recipe import recipe_settings
+from running_study import RunningStudy
 
 from fedquilt.deploy.kit import Kit
 from fedquilt.engines.nvflare.processes import claim, listening_addresses
@@ -20,9 +21,9 @@ def test_a_starter_that_was_killed_leaves_nothing_that_outlives_the_next(tmp_pat
         study.start_server()
         pid_file = study.kits["server"] / "fedquilt" / "flare.pid"
         place = study.study.server
-        wait_until(pid_file.exists, 60, "server", study)
+        study.wait_until(pid_file.exists, 60, "server")
         old = int(pid_file.read_text())
-        wait_until(lambda: listening_addresses(old, place.port), 60, "port", study)
+        study.wait_until(lambda: listening_addresses(old, place.port), 60, "port")
         assert listening_addresses(old, place.port) == {"127.0.0.1"}
         with pytest.raises(UserError, match="push each other out"):
             claim(Kit(study.kits["server"]))
@@ -30,8 +31,8 @@ def test_a_starter_that_was_killed_leaves_nothing_that_outlives_the_next(tmp_pat
         study.processes["server"].wait()
         assert psutil.pid_exists(old)
         study.start_server()
-        wait_until(lambda: int(pid_file.read_text()) != old, 60, "new server", study)
+        study.wait_until(lambda: int(pid_file.read_text()) != old, 60, "new server")
         new = int(pid_file.read_text())
-        wait_until(lambda: listening_addresses(new, place.port), 60, "port", study)
+        study.wait_until(lambda: listening_addresses(new, place.port), 60, "port")
         time.sleep(0.5)
         assert not psutil.pid_exists(old) or psutil.Process(old).status() == "zombie"

@@ -6,29 +6,43 @@ import json
 from pathlib import Path
 
 import pytest
-from running_study import RunningStudy, recipe_settings
+from digits_recipe import recipe_settings
+from one_process import largest_difference
+from running_study import RunningStudy
 from safetensors.torch import load_file
 
 from fedquilt.finished_run import read_run
 from fedquilt.tree import same_bits
 
-METHODS = ("fedavg", "scaffold", "fedmlp", "fedlsm", "rscfed")
+# SCAFFOLD's equality is shown by test_faults.py, also after kills. RSCFed gathers updates.
+METHODS = ("fedavg", "fedmlp", "fedlsm", "rscfed")
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_three_sites_end_with_the_weights_of_one_process(method: str, tmp_path: Path) -> None:
+def test_three_sites_end_with_the_weights_of_one_process(
+    method: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if method == "fedavg":
+        _check_same_result(request.getfixturevalue("consortium"), tmp_path / "fetched")
+        return
     with RunningStudy(tmp_path, recipe_settings(method)) as study:
-        study.start_all()
-        out = tmp_path / "fetched"
-        assert study.submit("--out", str(out)).wait(300) == 0, study.said("submit")
-        assert study.largest_difference() <= 1e-6
-        fetched = read_run(out)
-        assert [record["round"] for record in fetched.history] == [1, 2, 3]
-        assert all(len(record["cohort"]) == 3 for record in fetched.history)
-        assert fetched.result["metrics"]["macro_auc"] is not None
-        assert fetched.annotators["digit 0"] == ["client-0", "client-2"]
-        assert same_bits(load_file(out / "model.safetensors"), study.weights())
-        _check_what_was_kept_and_logged(study)
+        _check_same_result(study, tmp_path / "fetched")
+
+
+def _check_same_result(study: RunningStudy, out: Path) -> None:
+    study.begin_anew()
+    assert study.submit("--out", str(out)).wait(300) == 0, study.said("submit")
+    assert largest_difference(study) <= 1e-6
+    fetched = read_run(out)
+    assert [record["round"] for record in fetched.history] == [1, 2, 3]
+    assert all(len(record["cohort"]) == 3 for record in fetched.history)
+    assert fetched.result["metrics"]["macro_auc"] is not None
+    assert fetched.annotators["digit 0"] == ["client-0", "client-2"]
+    fetched_weights, kept = (
+        load_file(each / "model.safetensors") for each in (out, study.run_folder)
+    )
+    assert same_bits(fetched_weights, kept)
+    _check_what_was_kept_and_logged(study)
 
 
 def _check_what_was_kept_and_logged(study: RunningStudy) -> None:

@@ -240,6 +240,11 @@ def test_command_line_starts_without_slow_packages(package: Modules):
     assert slow_at_start(package) == []
 
 
+def test_flares_process_of_a_job_at_a_site_starts_without_slow_packages(package: Modules):
+    """It only passes bytes on, and there is one for every site and job."""
+    assert slow_at_start(package, "engines.nvflare.executor") == []
+
+
 def test_no_cycles(package: Modules):
     assert cycles(package) == set()
 

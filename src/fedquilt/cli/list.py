@@ -52,10 +52,14 @@ def _chosen(kind: str, names: list[str]) -> list[Entry]:
 def _sent(kind: str, entry: Entry, verbose: bool) -> dict[str, Any]:
     if kind != "methods" or not verbose:
         return {}
+    from fedquilt.deploy.row_rules import row_rule
     from fedquilt.sent_parts import EXAMPLE, sent_parts
 
     parts = [part.to_dict() for part in sent_parts(entry.name)]
-    return {"leaves_a_client": {"example": EXAMPLE, "parts": parts}}
+    return {
+        "leaves_a_client": {"example": EXAMPLE, "parts": parts},
+        "changed_row_of_an_unannotated_class": str(row_rule(entry.name)),
+    }
 
 
 def _table(kind: str, chosen: list[Entry]) -> Table:
@@ -90,6 +94,7 @@ def _show(kind: str, entry: Entry) -> None:
         results.print(Padding(Text(f'variant = "{name}": {changed}'), (0, 0, 1, 2)))
     if kind == "methods":
         results.print(_sent_table(entry.name))
+        results.print(Padding(Text(_row_rule(entry.name)), (0, 0, 1, 2)))
 
 
 def _show_table(name: str) -> None:
@@ -160,6 +165,13 @@ def _sent_table(method: str) -> Table:
         table.add_row(part.name, part.kind, content(part), weight, secure)
     table.caption = f"for {EXAMPLE}"
     return table
+
+
+def _row_rule(method: str) -> str:
+    from fedquilt.deploy.row_rules import row_rule
+
+    rule = row_rule(method)
+    return f"across hospitals, a changed head row of a class its site does not annotate is {rule}"
 
 
 def _shape(shape: tuple[int, ...]) -> str:

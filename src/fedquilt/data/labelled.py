@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 
@@ -28,32 +26,6 @@ class Labelled(Protocol):
 
     @property
     def sites(self) -> tuple[str, ...] | None: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelTable:
-    """Labels without images, for planning a study from a spreadsheet."""
-
-    labels: Tensor  # (N, C) uint8, meaningful only where known
-    known: Tensor  # (N, C) bool
-    classes: tuple[str, ...]
-    groups: tuple[str, ...] | None = None
-    sites: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        shape = (len(self.labels), len(self.classes))
-        for name, tensor, dtype in (
-            ("labels", self.labels, torch.uint8),
-            ("known", self.known, torch.bool),
-        ):
-            if tensor.shape != shape or tensor.dtype != dtype:
-                raise ValueError(
-                    f"{name} must be {dtype} of shape {shape}, "
-                    f"found {tensor.dtype} of shape {tuple(tensor.shape)}"
-                )
-        for name, values in (("groups", self.groups), ("sites", self.sites)):
-            if values is not None and len(values) != len(self.labels):
-                raise ValueError(f"{name} has {len(values)} entries for {len(self.labels)} rows")
 
 
 def annotated_positives(data: Labelled) -> npt.NDArray[np.bool_]:

@@ -26,11 +26,6 @@ class AuditTrail:
         with self._lock, self._path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
-    def read(self) -> list[dict[str, Any]]:
-        if not self._path.exists():
-            return []
-        return [json.loads(line) for line in self._path.read_text(encoding="utf-8").splitlines()]
-
 
 def part_sizes(update: Update) -> dict[str, dict[str, Any]]:
     """What is written down of an update: its parts, by kind and size."""

@@ -1,4 +1,4 @@
-"""What a site may say about classes that it does not annotate: under most methods, nothing."""
+"""What a site may say about classes that it does not annotate: under many methods, nothing."""
 
 from __future__ import annotations
 
@@ -15,16 +15,29 @@ from fedquilt.validation import RefusedUpdate
 
 HEAD = "head"
 # Their losses see annotated labels only and reach a head row through its own logit alone. Other
-# methods fill in labels, correct gradients or tie rows together: there a row may move honestly.
-STILL = ("fedavg", "fedavg-pl", "fedprox", "moon", "fedrs", "fedpu", "flag")
+# methods fill in labels, correct gradients or tie rows together: there a row may move honestly
+# (``row_rules.py`` says why, method by method).
+STILL = (
+    *("fedavg", "fedavg-pl", "fedprox", "moon", "fedrs", "fedpu", "flag"),
+    *("fedlgt", "scene-gcn"),
+)
 
 
 def keeps_rows_still(method: Method) -> bool:
     """Whether head rows of classes a site does not annotate end a round as they began it."""
+    return method_name(method) in STILL and what_moves_rows(method) is None
+
+
+def what_moves_rows(method: Method) -> str | None:
+    """The setting by which such rows move although the method would let them rest."""
     training = method.training
-    decays = training.weight_decay > 0 and training.decay_unannotated_rows
-    skips = getattr(method, "unannotated", None) == "skip"
-    return method_name(method) in STILL and skips and not decays
+    if getattr(method, "unannotated", None) != "skip":
+        return 'a blank label is read as negative; refused with unannotated = "skip"'
+    if training.weight_decay > 0 and training.decay_unannotated_rows:
+        return "weight decay shrinks every row; refused with decay_unannotated_rows = false"
+    if getattr(method, "text_encoder", None) == "learned":
+        return "label vectors are trained, and every label attends to all of them"
+    return None
 
 
 def check_rows(study: Study, update: Update, site: str) -> None:

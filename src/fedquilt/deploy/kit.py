@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedquilt.deploy.study import Study, read_study
 from fedquilt.errors import UserError
 from fedquilt.version import VERSION
+
+if TYPE_CHECKING:  # a study brings torch along, and FLARE's processes at a site live without it
+    from fedquilt.deploy.study import Study
 
 SERVER, COORDINATOR, AUTHORITY = "server", "coordinator", "authority"
 KEPT_IN_STARTUP = (
@@ -62,7 +64,13 @@ class Kit:
     def authority(self) -> Path:
         return self.startup / "rootCA.pem"
 
+    def run_folder(self, study: Study) -> Path:
+        """Where the server keeps how far the study is."""
+        return self.work / "runs" / study.name
+
     def study(self) -> Study:
+        from fedquilt.deploy.study import read_study
+
         return read_study(self.study_file)
 
     def role(self) -> str:

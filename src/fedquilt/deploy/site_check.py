@@ -13,7 +13,7 @@ from fedquilt.deploy.site_settings import SiteSettings
 from fedquilt.privacy.leaving import Leaving, what_would_leave
 from fedquilt.privacy.site_policy import SitePolicy
 
-UNKNOWN = "?"  # not known before the first round
+UNKNOWN = "not known yet"  # of a part that leaves in later rounds only
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import Any
 
+from fedquilt.deploy.progress import progress_by, since_when
 from fedquilt.deploy.study import Study
 
 
@@ -20,25 +21,26 @@ class Outcome(Enum):
 
 
 class Status:
-    """Written by the rounds, read by whoever asks."""
+    """Of one job: written by its rounds, read by whoever asks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._facts: dict[str, Any] = {"round": 0, "outcome": None, "missing_since": {}}
 
-    def begin(self, study: Study, present: Sequence[str]) -> None:
-        now = time.time()
+    def begin(
+        self, study: Study, present: Sequence[str], records: Sequence[dict[str, Any]] = ()
+    ) -> None:
+        """A job begins with these sites, where the rounds of earlier jobs have left the study."""
+        now, before = time.time(), progress_by(study, records)
+        absent = [name for name in study.site_names if name not in present]
+        since = before["missing_since"]
         with self._lock:
-            absent = [name for name in study.site_names if name not in present]
-            self._facts |= {
-                "study": study.name,
-                "rounds": study.recipe.rounds,
+            self._facts |= before | {
                 "in_job": [name for name in study.site_names if name in present],
-                "missing_since": dict.fromkeys(absent, now),
+                "missing_since": {name: since.get(name, now) for name in absent},
                 "missing": dict.fromkeys(absent, "not connected"),
                 "began": now,
-                "bytes_down": 0,
-                "bytes_up": 0,
+                "began_after": before["round"],
                 "notices": [],
             }
 
@@ -48,13 +50,11 @@ class Status:
             facts = self._facts
             if "notice" in record:
                 facts["notices"] = [*facts["notices"], record["notice"]]
-                facts["round"] = record.get("round", facts["round"])
+                if "round" in record:
+                    facts["round"] = facts["began_after"] = record["round"]
                 return
-            since = facts["missing_since"]
+            facts["missing_since"] = since_when(facts["missing_since"], record)
             facts["missing"] = record["missing"]
-            facts["missing_since"] = {
-                name: since.get(name, record["ended"]) for name in record["missing"]
-            }
             facts["bytes_down"] += record["bytes_down"]
             facts["bytes_up"] += record["bytes_up"]
             facts["round"], facts["last"] = record["round"], record
@@ -68,24 +68,48 @@ class Status:
             return dict(self._facts)
 
 
+def status_of_study(
+    on_disk: dict[str, Any],
+    told: dict[str, Any] | None,
+    otherwise: str,
+    connected: Collection[str],
+) -> dict[str, Any]:
+    """What a job tells once it has begun; before and after it, what the study has on disk.
+
+    ``told`` is None where no job answers; ``otherwise`` says in words why none does.
+    """
+    facts = on_disk
+    if told is not None and "in_job" in told:
+        facts = told
+    elif on_disk["outcome"] is None:
+        facts = on_disk | {"outcome": otherwise}
+    return {**facts, "connected": sorted(connected)}
+
+
 def sentences(facts: dict[str, Any]) -> list[str]:
     """The status in words, for a terminal."""
-    rounds = f"round {facts.get('round', 0)} of {facts.get('rounds', '?')}"
-    lines = [f"study {facts.get('study', '?')}: {facts.get('outcome') or 'running'}, {rounds}"]
+    outcome, last = facts["outcome"] or "running", facts["last"]
+    if outcome == Outcome.CUT.value:
+        outcome = "a new job begins"
+    lines = [f"study {facts['study']}: {outcome}, round {facts['round']} of {facts['rounds']}"]
     if facts.get("why"):
         lines.append(f"because: {facts['why']}")
-    lines.append(f"sites in the job: {', '.join(facts.get('in_job', [])) or 'none'}")
-    for name, moment in facts.get("missing_since", {}).items():
+    if "in_job" in facts:
+        lines.append(f"sites in the job: {', '.join(facts['in_job']) or 'none'}")
+    if last:
+        lines.append(f"in the last round: {', '.join(last['cohort'])}")
+    lines.append(f"connected: {', '.join(facts['connected']) or 'none'}")
+    for name, moment in facts["missing_since"].items():
         clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
-        lines.append(f"missing: {name} since {clock} ({facts.get('missing', {}).get(name, '?')})")
-    last = facts.get("last")
+        back = "; connected again" if name in facts["connected"] else ""
+        lines.append(f"missing: {name} since {clock} ({facts['missing'].get(name, '?')}{back})")
     if last:
         lines.append(f"training loss {last['loss']:.4f}, last round {last['seconds']:.1f} s")
         metrics = last.get("metrics") or {}
         shown = [f"{name} {value:.4f}" for name, value in metrics.items() if value is not None]
         lines += [f"metrics: {', '.join(shown)}"] if shown else []
-    sent = [f"{facts.get(key, 0):,} bytes {word}" for key, word in _DIRECTIONS]
-    return [*lines, f"since this job began: {', '.join(sent)}"]
+    sent = [f"{facts[key]:,} bytes {word}" for key, word in _DIRECTIONS]
+    return [*lines, f"in all rounds so far: {', '.join(sent)}"]
 
 
 _DIRECTIONS = (("bytes_down", "to the sites"), ("bytes_up", "from them"))

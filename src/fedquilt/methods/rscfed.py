@@ -9,7 +9,14 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedquilt.aggregation import change_of, combined, consensus, inner_products, split
+from fedquilt.aggregation import (
+    change_of,
+    consensus,
+    inner_products,
+    mixed_models,
+    whole_model,
+    whole_models,
+)
 from fedquilt.cells import TellsOf
 from fedquilt.data.loading.batches import Batch
 from fedquilt.errors import UserError
@@ -18,7 +25,7 @@ from fedquilt.losses.consistency import squared_gap
 from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.teacher import follow
-from fedquilt.payload import Gather, Update
+from fedquilt.payload import Update
 from fedquilt.task import Task
 from fedquilt.totals import Totals
 from fedquilt.tree import Weights
@@ -67,7 +74,7 @@ class RSCFed(FedAvg):
         return super().init_server(weights, task, survey) | {"group_draws": draws}
 
     def template(self, received: State, task: Task) -> Update:
-        return _whole_model(split(received["weights"], task.layout), 0)
+        return whole_model(received["weights"], task.layout, 0)
 
     @property
     def tells_of(self) -> Mapping[str, TellsOf]:
@@ -89,30 +96,17 @@ class RSCFed(FedAvg):
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         change = change_of(weights, local.received["weights"])
-        return _whole_model(split(change, local.layout), len(local.data)), local.state
+        return whole_model(change, local.layout, len(local.data)), local.state
 
     def update(self, server: State, totals: Totals) -> State:
-        parts = [part for part in ("body", "head", "buffers") if part in totals.expected]
-        clients = sorted(totals.cohort)  # a draw must not depend on who came first
-        changes = [
-            {key: leaf for part in parts for key, leaf in totals.each(part)[name].items()}
-            for name in clients
-        ]
-        images = torch.stack([totals.each("images")[name] for name in clients]).double()
+        changes, images = whole_models(totals)  # a draw must not depend on who came first
         draws = torch.Generator()
         draws.set_state(server["group_draws"])
         products = inner_products(changes)
         groups = []
         for _ in range(self.group_count):
-            members = torch.randperm(len(clients), generator=draws)[: self.group_size]
+            members = torch.randperm(len(changes), generator=draws)[: self.group_size]
             groups.append(consensus(products, members, images, self.distance_scale))
-        old = server["weights"]
-        change = combined(changes, torch.stack(groups).mean(0))
-        held = totals.expected["buffers"].value if "buffers" in parts else {}
-        buffers = {name: old[name] + change.pop(name) for name in held}
+        shares = torch.stack(groups).mean(0)
+        change, buffers = mixed_models(server["weights"], totals, changes, shares)
         return self.moved(server, change, buffers) | {"group_draws": draws.get_state()}
-
-
-def _whole_model(parts: Mapping[str, Weights], images: int) -> Update:
-    gathered = {part: Gather(weights) for part, weights in parts.items()}
-    return {**gathered, "images": Gather(torch.tensor(float(images)), is_weight=True)}

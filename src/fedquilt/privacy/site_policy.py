@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from fedquilt.data.client_data import ClientData
@@ -14,7 +12,7 @@ from fedquilt.method import Method, State
 from fedquilt.methods import all_methods
 from fedquilt.payload import Update, update_bytes
 from fedquilt.privacy.disclosure_floor import DEFAULT_MIN_CELL, DisclosureFloor
-from fedquilt.strict_reading import plain, read
+from fedquilt.strict_reading import plain
 
 Limit = TypeVar("Limit")
 
@@ -90,18 +88,6 @@ class SitePolicy:
             f"this site's policy does not let part {part!r} leave, only "
             f"{', '.join(self.may_leave) or 'none'}; add it to policy.may_leave, or do not join"
         )
-
-
-def read_policy(path: Path) -> SitePolicy:
-    """The table ``[policy]`` of a TOML file; without one, the defaults."""
-    try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"the policy {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"the policy {path} is not valid TOML: {error}") from error
-    policy: SitePolicy = read(SitePolicy, settings.get("policy", {}), "policy", {})
-    return policy
 
 
 def method_name(method: Method) -> str:

@@ -15,12 +15,6 @@ from fedquilt.tree import leaves
 from fedquilt.validation import RefusedUpdate
 
 
-def declared_classes(answer: Update) -> Tensor:
-    """(C,) bool: the classes that a client has declared in its answer to the survey."""
-    (_, annotators), *_ = leaves(answer["annotators"].value)
-    return annotators > 0
-
-
 def annotators_parts(method: Method) -> tuple[str, ...]:
     """The parts in which, by the method, only annotators of a class have a say in it."""
     return tuple(name for name, tells_of in method.tells_of.items() if _is_theirs(tells_of))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from label_table import LabelTable
 
 from fedquilt.data.allocate import allocate
 from fedquilt.data.allocation import Allocation, Holding
@@ -21,7 +22,7 @@ from fedquilt.data.annotations.missing import Missing
 from fedquilt.data.annotations.recorded import Recorded
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.dataset import MultiLabelDataset
-from fedquilt.data.labelled import Labelled, LabelTable
+from fedquilt.data.labelled import Labelled
 from fedquilt.data.partitions.dirichlet_presence import DirichletPresence
 from fedquilt.data.partitions.iid import Iid
 from fedquilt.data.partitions.natural import Natural
@@ -287,14 +288,3 @@ def test_shapes_and_names_are_checked() -> None:
         Holding("a", torch.tensor([0]), torch.ones(2, 1, dtype=torch.bool))
     with pytest.raises(ValueError, match="int64"):
         Holding("a", torch.tensor([0.0]), torch.tensor([[True]]))
-    with pytest.raises(ValueError, match=r"known must be torch\.bool of shape \(1, 2\)"):
-        LabelTable(
-            labels=torch.zeros(1, 2, dtype=torch.uint8), known=torch.ones(1, 2), classes=("x", "y")
-        )
-    with pytest.raises(ValueError, match="sites has 2 entries for 1 rows"):
-        LabelTable(
-            labels=torch.zeros(1, 1, dtype=torch.uint8),
-            known=torch.ones(1, 1, dtype=torch.bool),
-            classes=("x",),
-            sites=("a", "b"),
-        )

@@ -10,9 +10,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
+from label_table import LabelTable
 from torch import Tensor
 
-from fedquilt.data.labelled import LabelTable
 from fedquilt.data.partitions import PARTITIONS
 from fedquilt.data.partitions.dirichlet import Dirichlet
 from fedquilt.data.partitions.dirichlet_presence import DirichletPresence

@@ -11,6 +11,8 @@ from remote_sites import CallingChannel, make_engine, make_sites, make_study
 from tiny_federation import make_method
 
 from fedquilt.deploy.channel import Patience
+from fedquilt.deploy.messages import pack, unpack, update_message, update_of
+from fedquilt.payload import Sum
 from fedquilt.rounds import start_server
 
 
@@ -71,3 +73,20 @@ def test_a_payload_per_client_reaches_its_own_site_only(tmp_path: Path) -> None:
     assert totals.cohort == study.site_names
     swapped = channel.requests["site-1"]
     assert b"RefusedRequest" in channel._sites["site-0"].answer(swapped)
+
+
+def test_a_survey_that_claims_an_undeclared_class_is_refused(tmp_path: Path) -> None:
+    """Site 2 annotates the third class and the first; here it claims the second as well."""
+    method = make_method("fedavg")
+    study = make_study(method)
+
+    def claim_all(site: str, reply: bytes) -> list[bytes]:
+        message = unpack(reply)
+        facts = {key: value for key, value in message.facts.items() if key != "parts"}
+        claimed = {**update_of(message), "annotators": Sum(torch.ones(3))}
+        return [pack(update_message(facts, claimed))] if site == "site-2" else [reply]
+
+    engine = make_engine(study, CallingChannel(make_sites(study, tmp_path), claim_all), tmp_path)
+    totals = engine.survey(method)
+    assert "does not annotate: 'square'" in engine.last.missing["site-2"]
+    assert totals.sum("annotators").tolist() == [1.0, 2.0, 1.0]  # of sites 0 and 1 alone

@@ -10,8 +10,8 @@ from tiny_federation import METHOD_NAMES, make_method
 from tiny_runs import make_run, tiny_settings
 
 from fedquilt.checkpoint import Checkpoints
+from fedquilt.deploy.site_settings import read_site_settings
 from fedquilt.errors import UserError
-from fedquilt.privacy.site_policy import read_policy
 from fedquilt.recipe import recipe_from
 
 WEIGHTS = {"annotators", "body", "head", "buffers"}
@@ -49,6 +49,6 @@ def test_the_page_names_every_part_beyond_the_weights(name: str) -> None:
 def test_the_policy_on_the_page_can_be_read(tmp_path: Path) -> None:
     (text,) = blocks("docs/privacy.md", "toml")
     path = tmp_path / "site.toml"
-    path.write_text(text)
-    policy = read_policy(path)
+    path.write_text(text + "[data]\nfolder = 'images'\nlabels = 'labels.csv'\n")
+    policy = read_site_settings(path).policy
     assert (policy.min_cell, policy.accepted_methods) == (20, ("fedavg-pl", "fedmlp"))

@@ -75,7 +75,9 @@ def test_what_only_training_can_tell_is_said_to_be_so():
 
 
 def test_parts_of_later_rounds_are_rows_without_sizes():
-    squares = leaving(SphereFed(), SitePolicy(min_cell=3))["squares"]
+    rows = leaving(SphereFed(), SitePolicy(min_cell=3))
+    assert (rows["body"].when, rows["training_loss"].when) == ("most rounds", "every round")
+    squares = rows["squares"]
     assert (squares.when, squares.kind, squares.bytes) == ("some rounds", None, None)
     assert squares.suppressed == ("stone",)
     assert "squares" not in leaving(SphereFed(calibrate=False), SitePolicy(min_cell=3))

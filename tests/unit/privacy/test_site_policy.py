@@ -9,13 +9,16 @@ import torch
 from few_patients import site
 from torch import tensor
 
+from fedquilt.deploy.site_settings import read_site_settings
 from fedquilt.errors import UserError
 from fedquilt.methods.fedalc import FedALC
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.fedirm import FedIRM
 from fedquilt.methods.fedmlp import FedMLP
 from fedquilt.payload import Mean, Sum
-from fedquilt.privacy.site_policy import SitePolicy, method_name, read_policy
+from fedquilt.privacy.site_policy import SitePolicy, method_name
+
+FILES = "[data]\nfolder = 'images'\nlabels = 'labels.csv'\n"
 
 
 def test_defaults_are_a_floor_of_ten_and_no_other_rule():
@@ -82,10 +85,10 @@ def test_the_floor_comes_first():
 
 def test_a_policy_from_a_file(tmp_path: Path):
     path = tmp_path / "site.toml"
-    path.write_text('[policy]\nmin_cell = 25\nmay_leave = ["body"]\n[data]\nfolder = "x"\n')
-    assert read_policy(path) == SitePolicy(min_cell=25, may_leave=("body",))
-    path.write_text("")
-    assert read_policy(path) == SitePolicy()
+    path.write_text('[policy]\nmin_cell = 25\nmay_leave = ["body"]\n' + FILES)
+    assert read_site_settings(path).policy == SitePolicy(min_cell=25, may_leave=("body",))
+    path.write_text(FILES)
+    assert read_site_settings(path).policy == SitePolicy()
 
 
 @pytest.mark.parametrize(
@@ -96,16 +99,10 @@ def test_a_policy_from_a_file(tmp_path: Path):
         ("[policy]\nmin_cell = -1", "min_cell must be 0 or more, found -1"),
         ("[policy]\nmax_message_bytes = 0", "max_message_bytes must be positive, found 0"),
         ('[policy]\naccepted_methods = ["fedmpl"]', "'fedmpl', which is no method; did you mean"),
-        ("policy", "is not valid TOML"),
     ],
 )
 def test_a_policy_that_is_not_understood_is_refused(text: str, complaint: str, tmp_path: Path):
     path = tmp_path / "site.toml"
-    path.write_text(text)
+    path.write_text(f"{text}\n{FILES}")
     with pytest.raises(UserError, match=complaint):
-        read_policy(path)
-
-
-def test_a_file_that_is_not_there(tmp_path: Path):
-    with pytest.raises(UserError, match="cannot be read"):
-        read_policy(tmp_path / "none.toml")
+        read_site_settings(path)

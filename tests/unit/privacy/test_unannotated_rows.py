@@ -12,11 +12,7 @@ from fedquilt.methods.fedmlp import FedMLP
 from fedquilt.methods.flag import FLAG
 from fedquilt.methods.spherefed import SphereFed
 from fedquilt.payload import Mean, Sum
-from fedquilt.privacy.unannotated_rows import (
-    annotators_parts,
-    check_unannotated_rows,
-    declared_classes,
-)
+from fedquilt.privacy.unannotated_rows import annotators_parts, check_unannotated_rows
 from fedquilt.validation import RefusedUpdate
 
 DECLARED = tensor([True, False, True])
@@ -25,14 +21,6 @@ CLASSES = ("cyst", "stone", "tumour")
 
 def head(*weights: float) -> Mean:
     return Mean({"rows": torch.ones(3, 2)}, tensor(weights))
-
-
-def test_the_survey_says_what_is_declared():
-    assert declared_classes({"annotators": Sum(tensor([1.0, 0.0, 1.0]))}).tolist() == [
-        True,
-        False,
-        True,
-    ]
 
 
 def test_the_method_says_which_rows_are_annotators_own():

@@ -22,6 +22,7 @@ from fedquilt.deploy.study import study_from
 from fedquilt.engines.nvflare.flare_channel import FlareChannel, JobEnded
 from fedquilt.engines.nvflare.job import RESULT, STUDY_FILE, TOPIC
 from fedquilt.errors import UserError
+from fedquilt.run_folder import RunFolder
 
 log = logging.getLogger(__name__)
 
@@ -58,10 +59,12 @@ class StudyController(Controller):  # type: ignore[misc]
             study = study_from(json.loads((config / STUDY_FILE).read_text()))
             kit = Kit(Path(workspace.get_root_dir()))
             channel = FlareChannel(self, fl_ctx, abort_signal)
-            self._status.begin(study, channel.sites())
+            folder = kit.run_folder(study)
+            records = RunFolder(folder).history.read() if self.resume else []
+            self._status.begin(study, channel.sites(), records)
             run = ServerRun(
                 study,
-                kit.work / "runs" / study.name,
+                folder,
                 channel,
                 watch=self._status.note,
                 is_cut=self._cut.is_set,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedquilt.deploy.kit import COORDINATOR, Kit
+from fedquilt.deploy.status import status_of_study
 from fedquilt.deploy.study import Study
 from fedquilt.engines.nvflare.seal import check_seal
 from fedquilt.engines.nvflare.session import Session
@@ -41,20 +42,20 @@ def submit_study(
 
 
 def study_status(study: Study, kit: Kit) -> dict[str, Any]:
-    """The running job's own words, or what FLARE knows of the last one."""
+    """The running job's own words; where none speaks, what the server has on disk."""
     with Session(kit, study) as session:
         session.connect(study.rules.server_seconds)
-        connected = sorted(session.connected_sites())
-        jobs = session.jobs()
+        jobs = [str(each["job_id"]) for each in session.jobs()]
+        told = session.tell(jobs[-1], "status") if jobs else None
         if not jobs:
-            return {"study": study.name, "outcome": "not submitted", "connected": connected}
-        job = str(jobs[-1]["job_id"])
-        facts = session.tell(job, "status") or {
-            "study": study.name,
-            "rounds": study.recipe.rounds,
-            "outcome": session.job_status(job),
-        }
-        return {**facts, "job": job, "connected": connected}
+            otherwise = "not submitted"
+        elif session.has_ended(jobs[-1]):
+            otherwise = "no job at the moment"
+        else:
+            otherwise = "a job is starting"
+        # Asked last: rounds that a job ends meanwhile are on disk by then.
+        facts = status_of_study(session.progress(), told, otherwise, session.connected_sites())
+        return {**facts, "job": jobs[-1] if jobs else None}
 
 
 def fetch_run(study: Study, kit: Kit, out: Path) -> Path:

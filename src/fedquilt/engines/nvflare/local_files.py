@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedquilt.atomic_files import write_json
 from fedquilt.deploy.kit import Kit
-from fedquilt.deploy.study import Study
+
+if TYPE_CHECKING:
+    from fedquilt.deploy.study import Study
 
 OURS = "fedquilt.engines.nvflare."  # the dot is needed: without it FLARE takes it for a class
 SITE_FILE = "fedquilt.json"  # says where site.toml is; keys in resources.json would be sent away
 
+PROGRESS = "study_progress"  # a command of our own to the server, and the right to give it
 # Of the one role that a study provisions; app_command is what asks a job for its status.
 FORBIDDEN = ("clone_job", "operate", "shell_commands", "byoc", "server-predeployed-flwr")
-ALLOWED = ("submit_job", "manage_job", "download_job", "view", "app_command")
+ALLOWED = ("submit_job", "manage_job", "download_job", "view", "app_command", PROGRESS)
 
 
 def write_server_files(kit: Kit, study: Study) -> None:

@@ -42,9 +42,6 @@ class FlareProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
     def wait(self, seconds: float) -> int | None:
         """The exit code, or None if it still runs after so long."""
         try:

@@ -20,16 +20,18 @@ from nvflare.fuel.flare_api.api_spec import (
 )
 from nvflare.fuel.flare_api.flare_api import Session as FlareSession
 from nvflare.fuel.flare_api.flare_api import new_secure_session
+from nvflare.fuel.hci.proto import MetaKey, MetaStatusValue
 
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.study import Study
 from fedquilt.engines.nvflare.greeting import greet
 from fedquilt.engines.nvflare.job import RESULT, TOPIC
+from fedquilt.engines.nvflare.local_files import PROGRESS
 from fedquilt.engines.nvflare.provision import coordinator_name
 from fedquilt.errors import UserError
 
 log = logging.getLogger(__name__)
-ENDED = "FINISHED"  # how FLARE's names of ended jobs begin
+ENDED = ("FINISHED", "FAILED", "ABORTED")  # how FLARE's names of ended jobs begin
 
 
 class ServerSilent(UserError):
@@ -88,22 +90,31 @@ class Session:
     def submit(self, job: Path) -> str:
         return str(self._do("submit_job", str(job.resolve())))
 
-    def runs_at(self, site: str, job: str) -> bool:
-        """Whether the site has a process for the job; FLARE readmits no site into a running one.
+    def could_join(self, site: str, job: str) -> bool:
+        """Whether the site answers and has no part in the job: FLARE lets nobody in later.
 
-        A site that cannot be asked counts as busy: there is nothing to be gained by a new job.
+        FLARE lists a dead site as connected until its heartbeat is missed; such a site does not
+        answer, and a new job would gain nothing.
         """
         try:
             found: list[dict[str, Any]] = self._do("get_client_job_status", [site]) or []
-        except (InvalidTarget, NoClientsAvailable, NoReply, InternalError):
-            return True
-        return any(str(each.get("job_id")) == job for each in found)
+        except (InvalidTarget, NoClientsAvailable, NoReply, InternalError, ServerSilent):
+            return False  # the server may be waiting for the site longer than we for the server
+        elsewhere = [
+            each.get(MetaKey.STATUS) == MetaStatusValue.NO_JOBS
+            or each.get(MetaKey.JOB_ID) not in (None, job)
+            for each in found
+        ]
+        return bool(found) and all(elsewhere)
 
     def has_ended(self, job: str) -> bool:
-        return str(self._do("get_job_status", job)).startswith((ENDED, "FAILED", "ABORTED"))
+        return str(self._do("get_job_status", job)).startswith(ENDED)
 
-    def job_status(self, job: str) -> str:
-        return str(self._do("get_job_status", job))
+    def progress(self) -> dict[str, Any]:
+        """What the server has on disk of the study, also when no job is running."""
+        assert self._line is not None
+        found: dict[str, Any] = self._line._get_dict_data(self._do("_do_command", PROGRESS))
+        return found
 
     def tell(self, job: str, want: str) -> dict[str, Any] | None:
         """The controller's status, after telling it what is wanted; None if it does not answer."""
@@ -119,7 +130,7 @@ class Session:
         return answer
 
     def abort(self, job: str) -> None:
-        with contextlib.suppress(JobNotFound, InternalError):
+        with contextlib.suppress(JobNotFound, InternalError, ServerSilent):
             self._do("abort_job", job)
 
     def jobs(self) -> list[dict[str, Any]]:

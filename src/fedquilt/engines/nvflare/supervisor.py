@@ -41,11 +41,12 @@ class Supervisor:
     def __init__(self, study: Study, session: Session, say: Callable[[str], None]) -> None:
         self._study, self._session, self._say = study, session, say
         self._round = -1  # the last one that was reported
-        self.last: dict[str, Any] = {}
 
     def run(self, *, resume: bool) -> str:
         """Until all rounds are done; returns the last job. Raises when people have to act."""
         self._session.connect(self._study.rules.server_seconds)
+        if not resume:
+            self._refuse_to_overwrite()
         attempts = 0
         while True:
             before = self._round
@@ -61,6 +62,16 @@ class Supervisor:
             if attempts >= ATTEMPTS:
                 kind = TooFewSites if outcome is Outcome.TOO_FEW else UserError
                 raise kind(f"{attempts} jobs in a row brought no round; the last ended: {why}")
+
+    def _refuse_to_overwrite(self) -> None:
+        """A job would refuse it too, but only after everybody has started one."""
+        found = self._session.progress()
+        if found["is_begun"]:
+            raise UserError(
+                f"the server already holds a run of {self._study.name}, {found['round']} of "
+                f"{found['rounds']} rounds; go on with it by submit --resume, or give a new study "
+                "another name"
+            )
 
     def _submitted(self, resume: bool) -> str:
         self._wait_for_sites()
@@ -106,20 +117,27 @@ class Supervisor:
             if status is not None:
                 self._report(status)
                 if status["outcome"] is not None:
-                    self._session.tell(job, "farewell")
+                    self._tell(job, "farewell")
                     outcome = Outcome(status["outcome"])
                     if outcome is not Outcome.CUT:  # its sites wait for the next one already
                         self._wait_for_end(job)
                     return outcome, status.get("why") or ""
                 if not seen.is_cut and self._somebody_is_back(job, status):
-                    self._session.tell(job, "cut")
-                    seen.is_cut = True
+                    seen.is_cut = self._tell(job, "cut")
             elif self._has_ended(job):
                 return Outcome.FAILED, "FLARE ended the job; the server's log says why"
             elif time.monotonic() - seen.heard > self._patience(seen):
                 self._session.abort(job)
                 return Outcome.FAILED, "the job no longer answered"
             time.sleep(GLANCE)
+
+    def _tell(self, job: str, want: str) -> bool:
+        """Whether the server could be told; if not, the next look at the job reconnects."""
+        try:
+            self._session.tell(job, want)
+        except ServerSilent:
+            return False
+        return True
 
     def _patience(self, seen: JobSeen) -> float:
         return SILENT_SECONDS if seen.has_spoken else STARTING_SECONDS
@@ -160,15 +178,14 @@ class Supervisor:
         back = [
             name
             for name in sorted(self._connected() & set(missing) if missing else ())
-            if name not in status.get("in_job", []) or not self._session.runs_at(name, job)
+            if self._session.could_join(name, job)
         ]
         if back:
             self._say(f"{', '.join(back)} is back: a new job begins after this round")
         return bool(back)
 
     def _report(self, status: dict[str, Any]) -> None:
-        self.last = status
-        if status.get("round", 0) <= max(self._round, 0) or "last" not in status:
+        if status["round"] <= max(self._round, status.get("began_after", 0)):
             return
         self._round = status["round"]
         last = status["last"]

@@ -1,0 +1,187 @@
+"""``fedquilt site check`` foretells, for every method, exactly what then leaves the site."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from remote_sites import CallingChannel, make_engine
+from rich.console import Console
+from tiny_federation import METHOD_NAMES, make_method
+
+from fedquilt.atomic_files import write_json
+from fedquilt.deploy.audit_trail import AuditTrail
+from fedquilt.deploy.demo_sites import annotated_classes, write_sites
+from fedquilt.deploy.kit import Kit
+from fedquilt.deploy.site_check import UNKNOWN, SiteCheck, check_site, leaving_table
+from fedquilt.deploy.site_data import load_site_data
+from fedquilt.deploy.site_rounds import SiteRounds
+from fedquilt.deploy.site_settings import SiteSettings, read_site_settings
+from fedquilt.deploy.site_states import SiteStates
+from fedquilt.deploy.study import Study, study_from
+from fedquilt.errors import UserError
+from fedquilt.method import Method
+from fedquilt.methods import all_methods
+from fedquilt.recipe import recipe_from
+from fedquilt.rounds import run_rounds, start_server
+from fedquilt.simulation import simulate
+from fedquilt.strict_reading import plain
+from fedquilt.version import VERSION
+
+BOUNDS = ("centralised", "full-labels")  # need labels or images that no site sends
+SITE = "client-0"
+FLOOR = 4
+DATA: dict[str, Any] = {
+    "data": {
+        "name": "digits-mosaic",
+        "classes": 3,
+        "train": 40,
+        "test": 2,
+        "digits_per_image": [1, 2],
+    },
+    "partition": {"name": "iid", "clients": 2},
+    "annotation": {
+        "name": "listed",
+        "annotates": {"0": ["digit 2", "digit 0"], "1": ["digit 1", "digit 0"]},
+    },
+}
+ROUNDS = {"once": [1], "every round": [3], "most rounds": [2], "some rounds": [1, 2]}  # of three
+# Some parts leave only with settings of their own.
+CASES = [(name, {}) for name in METHOD_NAMES if name not in BOUNDS]
+CASES.append(("fssl", {"labelled_weight": 0.5}))
+every_case = pytest.mark.parametrize(
+    ("name", "settings"), CASES, ids=["-".join([name, *given]) for name, given in CASES]
+)
+
+
+class Hospitals:
+    """Two sites on disk, as a demonstration would write them."""
+
+    def __init__(self, folder: Path) -> None:
+        simulation = simulate(recipe_from({**DATA, "method": {"name": "fedavg"}}), folder / "cache")
+        written = write_sites(simulation, folder / "sites", {"min_cell": FLOOR})
+        self.settings: dict[str, SiteSettings] = {
+            name: read_site_settings(path) for name, path in written.items()
+        }
+        self.classes = simulation.task.classes
+        self.annotates = {
+            name: annotated_classes(data, self.classes) for name, data in simulation.clients.items()
+        }
+
+    def study(self, method: Method) -> Study:
+        return study_from(
+            {
+                "name": "digits",
+                "classes": list(self.classes),
+                "images": {"size": 16, "channels": 1},
+                "sites": [
+                    {"name": name, "organisation": "x", "annotates": annotates}
+                    for name, annotates in self.annotates.items()
+                ],
+                "server": {"host": "localhost", "bind": "127.0.0.1"},
+                "recipe": {
+                    "rounds": 3,
+                    "model": {"backbone": "small-cnn"},
+                    "method": plain(method, {Method: ("method", all_methods())}),
+                },
+            }
+        )
+
+    def sites(self, study: Study, folder: Path) -> dict[str, SiteRounds]:
+        return {
+            name: SiteRounds(
+                study,
+                load_site_data(study, name, settings),
+                SiteStates(folder / name / "states"),
+                settings.policy,
+                AuditTrail(folder / name / "audit.jsonl"),
+            )
+            for name, settings in self.settings.items()
+        }
+
+
+@pytest.fixture(scope="module")
+def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Hospitals:
+    return Hospitals(tmp_path_factory.mktemp("hospitals"))
+
+
+def kit_of(study: Study, folder: Path) -> Kit:
+    kit = Kit(folder)
+    kit.startup.mkdir(parents=True)
+    write_json(kit.study_file, study.to_dict())
+    write_json(kit.card, {"role": SITE, "study": study.name, "fedquilt": VERSION})
+    return kit
+
+
+@every_case
+def test_what_leaves_is_what_the_check_has_foretold(
+    name: str, settings: dict[str, object], hospitals: Hospitals, tmp_path: Path
+) -> None:
+    study = hospitals.study(make_method(name, **settings))
+    found = check_site(kit_of(study, tmp_path / "kit"), hospitals.settings[SITE])
+    foretold = {row.part: row for row in found.leaving}
+    assert len(foretold) == len(found.leaving)
+    run(study, hospitals, tmp_path)
+    sent = [line for line in trail(tmp_path) if line["event"] == "sent"]
+    assert [line["kind"] for line in sent] == ["survey", "train", "train", "train"]
+    for line in sent:
+        for part, facts in line["parts"].items():
+            row = foretold[part]
+            assert (row.when == "once") == (line["kind"] == "survey"), part
+            if row.when != "some rounds":
+                assert (row.kind, row.numbers) == (facts["kind"], facts["numbers"]), part
+                assert row.bytes == facts["bytes"], part
+    assert set(foretold) == {part for line in sent for part in line["parts"]}
+    for part, row in foretold.items():
+        rounds = sum(part in line["parts"] for line in sent)
+        assert rounds in ROUNDS[row.when], part
+
+
+def run(study: Study, hospitals: Hospitals, folder: Path) -> None:
+    engine = make_engine(study, CallingChannel(hospitals.sites(study, folder)), folder)
+    method = study.recipe.method
+    server = start_server(method, study.task, engine)
+    assert len(list(run_rounds(method, study.task, engine, server))) == 3
+
+
+def trail(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / SITE / "audit.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@every_case
+def test_every_part_is_printed_in_words(
+    name: str, settings: dict[str, object], hospitals: Hospitals, tmp_path: Path
+) -> None:
+    study = hospitals.study(make_method(name, **settings))
+    found = check_site(kit_of(study, tmp_path), hospitals.settings[SITE])
+    lines = printed(found)
+    assert found.is_fine
+    assert f"nothing about fewer than {FLOOR} patients leaves" in found.sentences()
+    for row in found.leaving:
+        (cells,) = (line for line in lines if line[0] == row.part)
+        assert len(cells) == 7
+        assert cells[1] == row.when
+        if row.when == "some rounds":
+            assert cells[2:5] == [UNKNOWN] * 3
+        else:
+            assert cells[2:5] == [row.kind, f"{row.numbers:,}", f"{row.bytes:,}"]
+        assert "None" not in cells
+        assert "" not in cells
+    assert found.to_dict()["ok"] is True
+
+
+def printed(found: SiteCheck) -> list[list[str]]:
+    page = io.StringIO()
+    Console(file=page, width=300).print(leaving_table(found))
+    rows = [line for line in page.getvalue().splitlines() if line.startswith("\u2502")]
+    return [[cell.strip() for cell in line.strip("\u2502").split("\u2502")] for line in rows]
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_bounds_never_become_a_study(name: str, hospitals: Hospitals) -> None:
+    with pytest.raises(UserError, match="a bound for simulations"):
+        hospitals.study(make_method(name))

@@ -1,0 +1,33 @@
+"""What one process gets with the participation that a study's history tells of."""
+
+from __future__ import annotations
+
+from running_study import RunningStudy
+from safetensors.torch import load_file
+
+from fedquilt.client_states import StatesInMemory
+from fedquilt.engines.local import LocalEngine
+from fedquilt.method import State
+from fedquilt.rounds import start_server
+from fedquilt.tree import Weights
+
+
+def local_weights(study: RunningStudy) -> Weights:
+    method, task = study.study.recipe.method, study.simulation.task
+    engine = LocalEngine(task, study.simulation.clients, states=StatesInMemory())
+    server: State = start_server(method, task, engine)
+    for record in study.history():
+        totals = engine.exchange(
+            method, method.broadcast(server), record["round"] - 1, sorted(record["cohort"])
+        )
+        server = method.update(server, totals)
+    weights = method.global_weights(server)
+    assert weights is not None
+    return weights
+
+
+def largest_difference(study: RunningStudy) -> float:
+    """Of any weight, between that and what the study has ended with."""
+    here, there = local_weights(study), load_file(study.run_folder / "model.safetensors")
+    assert here.keys() == there.keys()
+    return max(float((here[name] - there[name]).abs().max()) for name in here)

@@ -1,0 +1,131 @@
+"""When the coordinator begins a new job, and when not; FLARE's answers are made up here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from nvflare.fuel.flare_api.api_spec import NoConnection, NoReply
+from remote_sites import make_study
+from tiny_federation import make_method
+
+from fedquilt.deploy.kit import Kit
+from fedquilt.deploy.status import Outcome
+from fedquilt.engines.nvflare.session import Session
+from fedquilt.engines.nvflare.supervisor import Supervisor
+from fedquilt.errors import UserError
+
+JOB = "the-job"
+
+
+@pytest.mark.parametrize(
+    ("answer", "could_join"),
+    [
+        ([{"client_name": "site-1", "status": "no_jobs"}], True),
+        ([{"client_name": "site-1", "job_id": "an-older-job", "status": "stopping"}], True),
+        ([{"client_name": "site-1", "job_id": JOB, "status": "started"}], False),
+        ([{"client_name": "site-1", "status": "no_reply"}], False),  # killed a moment ago
+        ([{"client_name": "site-1", "status": "error"}], False),
+        (None, False),
+    ],
+    ids=["idle", "in another job", "in the job", "silent", "in trouble", "nobody answers"],
+)
+def test_only_a_site_that_answers_could_join(
+    answer: list[dict[str, str]] | None, could_join: bool, tmp_path: Path
+) -> None:
+    with Session(Kit(tmp_path), make_study(make_method("fedavg"))) as session:
+        session._line = SimpleNamespace(  # type: ignore[assignment]
+            get_client_job_status=lambda names: answer, close=lambda: None
+        )
+        assert session.could_join("site-1", JOB) is could_join
+
+
+@pytest.mark.parametrize("error", [NoReply, NoConnection])
+def test_a_site_that_cannot_be_asked_could_not_join(error: type[Exception], tmp_path: Path) -> None:
+    """On a busy server the question about a dead site may take longer than is waited for it."""
+
+    def silent(names: list[str]) -> None:
+        raise error("nothing")
+
+    with Session(Kit(tmp_path), make_study(make_method("fedavg"))) as session:
+        session._line = SimpleNamespace(  # type: ignore[assignment]
+            get_client_job_status=silent, close=lambda: None
+        )
+        assert session.could_join("site-1", JOB) is False
+
+
+class ScriptedSession:
+    """Jobs say one status after the other; all sites are connected and idle."""
+
+    def __init__(self, *jobs: list[dict[str, Any]], begun: bool = False) -> None:
+        self._jobs, self._begun = list(jobs), begun
+        self.wanted: list[str] = []
+
+    def connect(self, seconds: float) -> None:
+        pass
+
+    def progress(self) -> dict[str, Any]:
+        return {"is_begun": self._begun, "round": 2, "rounds": 3}
+
+    def connected_sites(self) -> set[str]:
+        return {"site-0", "site-1", "site-2"}
+
+    def jobs(self) -> list[dict[str, Any]]:
+        return []
+
+    def submit(self, job: Path) -> str:
+        self.said = self._jobs.pop(0)
+        return f"job-{len(self._jobs)}"
+
+    def tell(self, job: str, want: str) -> dict[str, Any] | None:
+        self.wanted.append(want)
+        return self.said.pop(0) if want == "status" else None
+
+    def could_join(self, site: str, job: str) -> bool:
+        return True
+
+    def has_ended(self, job: str) -> bool:
+        return True
+
+
+def _said(number: int, outcome: Outcome | None, missing: tuple[str, ...] = ()) -> dict[str, Any]:
+    last = {
+        "loss": 0.5,
+        "cohort": ["site-0"],
+        "seconds": 1.0,
+        "missing": dict.fromkeys(missing, ""),
+    }
+    return {
+        "round": number,
+        "rounds": 3,
+        "last": last,
+        "missing_since": dict.fromkeys(missing, 0.0),
+        "outcome": None if outcome is None else outcome.value,
+        "began_after": 0 if number < 2 else 1,
+    }
+
+
+def test_a_site_that_is_back_gets_a_new_job_and_no_round_is_told_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fedquilt.engines.nvflare.supervisor.GLANCE", 0.0)
+    session = ScriptedSession(
+        [_said(1, None, missing=("site-1",)), _said(1, Outcome.CUT, missing=("site-1",))],
+        [_said(2, None), _said(3, None), _said(3, Outcome.DONE)],
+    )
+    lines: list[str] = []
+    study = make_study(make_method("fedavg"))
+    assert Supervisor(study, session, lines.append).run(resume=False) == "job-0"  # type: ignore[arg-type]
+    assert session.wanted.count("cut") == 1
+    rounds = [line.partition(":")[0] for line in lines if line.startswith("round")]
+    assert rounds == ["round 1 of 3", "round 2 of 3", "round 3 of 3"]
+    assert "site-1 is back: a new job begins after this round" in lines
+
+
+def test_nothing_is_overwritten_unasked() -> None:
+    session = ScriptedSession(begun=True)
+    supervisor = Supervisor(make_study(make_method("fedavg")), session, print)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="already holds a run of tiny, 2 of 3 rounds; go on with"):
+        supervisor.run(resume=False)

@@ -31,6 +31,7 @@ class SentPart:
     tensors: dict[str, tuple[int, ...]]  # name, empty for a part of one tensor -> shape
     weight_shape: tuple[int, ...] | None  # of a Mean, which is sent along
     can_be_summed_securely: bool
+    per_image: bool = False  # shapes are for one image; otherwise for all of a client's
 
     @property
     def numbers(self) -> int:
@@ -44,6 +45,7 @@ class SentPart:
             "numbers": self.numbers,
             "weight_shape": None if self.weight_shape is None else list(self.weight_shape),
             "can_be_summed_securely": self.can_be_summed_securely,
+            "per_image": self.per_image,
         }
 
 
@@ -62,6 +64,13 @@ def sent_parts(method_name: str) -> list[SentPart]:
     return [_described(name, part) for name, part in update.items()]
 
 
+def surveyed_parts(method_name: str) -> list[SentPart]:
+    """Every part that a client is asked for once, before the first round."""
+    method: Method = find("method", all_methods(), method_name)()
+    answer = method.survey(example_data(example_task(method)))
+    return [_described(name, part) for name, part in answer.items()]
+
+
 def _described(name: str, part: Part) -> SentPart:
     return SentPart(
         name=name,
@@ -69,11 +78,15 @@ def _described(name: str, part: Part) -> SentPart:
         tensors={path: tuple(leaf.shape) for path, leaf in leaves(part.value)},
         weight_shape=tuple(weight_of(part).shape) if isinstance(part, Mean) else None,
         can_be_summed_securely=not isinstance(part, Gather),
+        per_image=isinstance(part, Gather) and part.any_length,
     )
 
 
 def example_data(task: Task) -> ClientData:
-    """Two black images with every label annotated: enough to ask a method what it would send."""
+    """Two black images with every label annotated: enough to ask a method what it would send.
+
+    They are the same image, so what is sent per image is sent once.
+    """
     labels = torch.tensor([[0], [1]], dtype=torch.uint8).repeat(1, task.class_count)
     return ClientData(
         name=task.clients[0],

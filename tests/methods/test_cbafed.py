@@ -32,6 +32,18 @@ def test_thresholds_of_the_card() -> None:
     assert _thresholds([0.5, 0.3, 0.1, 0.05, 0.05]) == pytest.approx(wanted, abs=6e-6)
 
 
+def test_thresholds_fall_when_the_warm_up_ends() -> None:
+    # Eight clients that annotate seven of eight classes each: in the warm-up 7 of 8 clients have a
+    # class, 0.875 + 0.45 is above the limit; after it shares sum to 1: 0.125 + 0.45.
+    assert _thresholds([7 / 8] * 8) == pytest.approx([0.95] * 8)
+    assert _thresholds([1 / 8] * 8) == pytest.approx([0.575] * 8)
+
+
+@pytest.mark.parametrize("share", [[0.0] * 4, [1.0, 0.0, 0.0, 0.0], [0.25] * 4, [1.0] * 4])
+def test_no_prediction_is_sure_to_be_both(share: list[float]) -> None:
+    assert min(_thresholds(share)) >= 0.55 - 1e-6
+
+
 def test_a_single_class_has_no_deviation() -> None:
     assert _thresholds([0.3]) == pytest.approx([0.75])
 

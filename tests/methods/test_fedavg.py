@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_federation import CLASSES, make_federation, make_method
+from tiny_federation import CLASSES, make_federation, make_method, synthetic_images
 
 from fedquilt.data.loading.batches import Batch
 from fedquilt.methods.centralised import Centralised
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.methods.full_labels import FullLabels
+from fedquilt.metrics import roc_auc
+from fedquilt.rounds import start_server
 from fedquilt.server_step import ServerStep
 from fedquilt.tree import same_bits
 
@@ -61,6 +63,24 @@ def test_annotators_alone_decide_their_row_bit_for_bit() -> None:
     assert torch.equal(row_alone, row_both)
 
 
+@pytest.mark.parametrize("name", ["fedavg-pl", "fedprox", "fedcurv", "moon", "fedpu"])
+def test_a_client_without_annotated_labels_does_not_count(name: str) -> None:
+    """Its loss is 0; its images would only water down what the others learnt."""
+    alone = make_federation(annotated=((0, 1, 2),), rounds=1)
+    beside = make_federation(annotated=((0, 1, 2), ()), rounds=1)
+    method = make_method(name)
+    assert same_bits(beside.train(method)["weights"], alone.train(method)["weights"])
+
+
+def test_a_cohort_without_annotated_labels_leaves_the_weights() -> None:
+    federation = make_federation(annotated=((0, 1, 2), ()), rounds=1)
+    method = make_method("fedavg-pl")
+    engine = federation.engine()
+    server = start_server(method, federation.task, engine)
+    totals = engine.exchange(method, method.broadcast(server), 0, ["site-1"])
+    assert same_bits(method.update(server, totals)["weights"], server["weights"])
+
+
 def test_server_momentum_changes_the_second_round_not_the_first() -> None:
     plain = make_method("fedavg-pl")
     pushed = replace(plain, server_step=ServerStep(momentum=0.9))
@@ -100,3 +120,26 @@ def test_fedavg_collapses_when_all_but_one_class_is_blank() -> None:
 
     assert present(weights) == 0
     assert present(partial) > 60
+
+
+@pytest.mark.parametrize("has_negatives", [False, True])
+def test_positives_alone_drive_every_score_to_one(has_negatives: bool) -> None:
+    """One class a client and no negative at all: present everywhere has no loss, and ranks nothing.
+
+    200 new images, 40 % positive in each class; with negatives the same images are learnt.
+    """
+    federation = make_federation(images_each=60, rounds=15)
+    clients = {}
+    for column, (name, data) in enumerate(federation.clients.items()):
+        rows = (has_negatives | (data.labels[:, column] == 1)).nonzero().flatten()
+        parts = {key: getattr(data, key)[rows] for key in ("indices", "labels", "known")}
+        clients[name] = replace(data, **parts)
+    federation = replace(federation, clients=clients)
+    weights = federation.train(make_method("fedavg-pl", positive_weight="none"))["weights"]
+    generator = torch.Generator().manual_seed(99)
+    labels = (torch.rand(200, 3, generator=generator) < 0.4).to(torch.uint8)
+    images = synthetic_images(labels, generator).float() / 127.5 - 1
+    scores = torch.sigmoid(federation.engine().workspace.forward(weights, images).logits)
+    auc = roc_auc(scores, labels, torch.ones_like(labels, dtype=torch.bool)).mean().item()
+    assert bool((scores > 0.999).all()) is not has_negatives
+    assert (auc > 0.95) if has_negatives else (0.4 < auc < 0.6)

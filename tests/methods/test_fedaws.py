@@ -106,6 +106,18 @@ def test_rows_of_others_are_zeros_at_a_client_and_come_back_without_weight() -> 
     assert head.value[ROWS][1].any()
 
 
+@pytest.mark.parametrize("rule", ["positives", "all"])
+def test_who_was_not_there_for_the_survey_has_no_say_in_any_row(rule: str) -> None:
+    """It has received no row, so what it would send for one starts from nothing."""
+    method = make_method("fedaws", head_rows=rule)
+    federation, server = started(method, annotated=((0, 2), (1,)))
+    guest = replace(federation.clients["site-1"], name="guest")
+    grown = Federation(federation.task, {**federation.clients, "guest": guest})
+    update = one_round(method, grown, server, "guest")
+    assert not update["head"].weight.any()
+    assert one_round(method, grown, server, "site-1")["head"].weight.any()
+
+
 def test_a_clients_row_is_brought_back_to_length_one_after_each_step() -> None:
     method = make_method("fedaws")
     federation, server = started(method)
@@ -142,6 +154,23 @@ def test_a_round_is_the_clients_mean_row_then_a_push() -> None:
     found = method.update(server, totals)["weights"][ROWS]
     assert torch.allclose(found, expected, atol=1e-6)
     assert not torch.equal(found[2], server["weights"][ROWS][2])
+
+
+def test_clients_with_positives_count_alike_or_by_their_images_with_positives() -> None:
+    federation = make_federation()
+    positives = int((federation.clients["site-0"].labels[:, 0] == 1).sum())
+    for weighting, expected in (("uniform", 1.0), ("samples", float(positives))):
+        method = make_method("fedaws", weighting=weighting)
+        fitted, server = started(method)
+        assert one_round(method, fitted, server, "site-0")["body"].weight == expected
+    assert positives > 1
+
+
+def test_variants_are_those_of_the_paper() -> None:
+    assert FedAwS(**FedAwS.variants["mining"]).nearest == 10
+    assert FedAwS(**FedAwS.variants["positives-only"]).strength == 0  # B1
+    assert FedAwS(**FedAwS.variants["random-rows"]).fixed_rows  # B2
+    assert (FedAwS().margin, FedAwS().strength, FedAwS().distance) == (0.9, 10.0, 1.0)
 
 
 def test_without_strength_rows_are_the_clients_own() -> None:

@@ -16,6 +16,7 @@ from fedquilt.losses.confidence import binary_entropy
 from fedquilt.losses.ramp import gaussian_ramp
 from fedquilt.losses.relation import relation_gap, relation_logits
 from fedquilt.methods.fedirm import FedIRM
+from fedquilt.models.teacher import training_mode_output
 from fedquilt.payload import Mean
 from fedquilt.rounds import start_server
 from fedquilt.totals import Accumulator
@@ -204,3 +205,55 @@ def test_a_young_teacher_learns_fast() -> None:
     # Decays min(1 - 1 / (step + 1), 0.6): 0, 1/2, 0.6 instead of 2/3, 0.6.
     assert found == pytest.approx([8.0, 6.0, 3.6, 2.16])
     assert local.state["teacher_steps"].item() == 4
+
+
+RELEASED = FedIRM.variants["released"]
+
+
+def test_the_released_matrix_is_a_mean_over_batches() -> None:
+    """Two batches of one image; class 0 is present in the first, class 1 is annotated as absent."""
+    method = FedIRM(warmup_rounds=1, **RELEASED)
+    method = replace(method, training=replace(method.training, batch_size=1))
+    known, labels = tensor([[True, True, False]] * 2), tensor([[1, 0, 0], [0, 0, 0]])
+    zeros = torch.zeros(3, 3)
+    local = make_local(
+        *(method, known, labels), relation=zeros, reported=torch.zeros(3, dtype=torch.bool)
+    )
+    logits = 2 * math.log(3)  # divided by 2 a probability of 3/4
+    update, _ = method.finish(local, {"shift": tensor([logits])}, 1)
+    sent = update["relation"]
+    assert isinstance(sent, Mean)
+    # Row 0: (3/4 + 1/2) / 2; rows of classes without a positive: 1/2.
+    assert sent.value[0].tolist() == pytest.approx([0.625] * 3)  # type: ignore[index, union-attr]
+    assert sent.value[1:].tolist() == [[0.5] * 3] * 2  # type: ignore[index, union-attr]
+    assert sent.weight.tolist() == [2.0, 2.0, 0.0]  # type: ignore[union-attr]
+    repaired, _ = replace(method, matrix="positives").finish(local, {"shift": tensor([logits])}, 1)
+    assert repaired["relation"].value[0].tolist() == pytest.approx([0.75] * 3)
+    assert repaired["relation"].weight.tolist() == [2.0, 0.0, 0.0]  # type: ignore[union-attr]
+
+
+def test_a_teacher_in_training_mode_uses_the_batch_and_leaves_every_statistic() -> None:
+    # Batch 0 and 2: mean 1, deviation 1, so -1 and 1; by the teacher's own mean 5 and deviation 1
+    # they would be -5 and -3. Its weight is 3, the network's is 1.
+    network = torch.nn.BatchNorm1d(1, eps=1e-12).train()
+    teacher = {
+        "weight": tensor([3.0]),
+        "bias": tensor([0.0]),
+        "running_mean": tensor([5.0]),
+        "running_var": tensor([1.0]),
+    }
+    found = training_mode_output(network, teacher, tensor([[0.0], [2.0]]))
+    assert found.flatten().tolist() == pytest.approx([-3.0, 3.0])  # type: ignore[attr-defined]
+    assert not found.requires_grad  # type: ignore[attr-defined]
+    assert teacher["running_mean"].item() == 5.0
+    assert network.running_mean.tolist() == [0.0]  # type: ignore[operator, union-attr]
+
+
+@pytest.mark.parametrize("setting", RELEASED)
+def test_each_part_of_the_released_variant_matters(setting: str) -> None:
+    federation = plain_federation(backbone="small-resnet", annotated=((0, 1), (1, 2), (0, 2)))
+    default = federation.train(make_method("fedirm", ramp_rounds=1))["weights"]
+    one = make_method("fedirm", ramp_rounds=1, **{setting: RELEASED[setting]})
+    found = federation.train(one)["weights"]
+    assert not same_bits(found, default)
+    assert all(bool(leaf.isfinite().all()) for leaf in found.values())

@@ -14,7 +14,8 @@ from fedquilt.data.loading.batches import Batch
 from fedquilt.losses.tagged import NO_TAG
 from fedquilt.method import Local, Method
 from fedquilt.methods.fedlsm import FedLSM
-from fedquilt.models.network import Output
+from fedquilt.models.network import Layout, Output
+from fedquilt.tree import Weights
 
 LN2, LN3 = math.log(2), math.log(3)
 HALF_KNOWN = tensor([[True, False]] * 2)
@@ -31,9 +32,15 @@ def _client(
 
 
 def _ranked(method: Method, logits: Tensor, known: Tensor) -> Local:
-    """A client whose received model gives these logits."""
+    """A client whose received model gives these logits, of images that are not augmented."""
     local = _client(method, known, torch.zeros_like(logits))
-    local.predict = lambda weights, view: Output(logits, logits)
+
+    def predict(weights: Weights, view: str) -> Output:
+        assert weights is local.received["weights"]
+        assert view == "plain"
+        return Output(logits, logits)
+
+    local.predict = predict
     return local
 
 
@@ -73,7 +80,7 @@ def test_the_public_codes_entropy_ranks_otherwise() -> None:
 
 def test_images_of_one_class_are_ranked_over_all_classes() -> None:
     method = FedLSM(uncertain_images=1, certain_images=1, labels="single")
-    logits = tensor([[5.0, 5.0], [9.0, 0.0], [1.0, 0.0]])
+    logits = tensor([[0.0, 0.0], [9.0, -9.0], [1.0, -1.0]])  # log-odds of both shares
     _, uncertain, certain = method.pools(_ranked(method, logits, tensor([[True, False]] * 3)))
     assert (uncertain.rows.tolist(), certain.rows.tolist()) == ([0], [1])
 
@@ -154,19 +161,29 @@ def test_an_unsure_teacher_teaches_nothing() -> None:
     assert losses == pytest.approx([LN2 + 0.1 * LN2 / 2] * 2)
 
 
-def _mixture_loss(method: FedLSM, uncertain: float, certain: float, share: float) -> float:
-    """Of one pair of images, 1 and 0 in the annotated class, with these logits in the other."""
+def _mixture_loss(
+    method: FedLSM,
+    uncertain: float,
+    certain: float,
+    share: float,
+    rows: tuple[int, int] = (0, 1),
+) -> float:
+    """Of one pair of images with these logits in the class that is not annotated.
+
+    In the other class, row 0 is annotated as 1 and row 1 as 0.
+    """
     local = _client(method)
     whole = make_batch(local, torch.zeros(2, 2), torch.zeros(2, 2))
 
     def image(row: int, logit: float) -> Batch:
-        pixels = tensor([[[[0.0, logit]]]])
+        # Of one class an image, what speaks for one speaks against the other.
+        pixels = tensor([[[[-logit if method.labels == "single" else 0.0, logit]]]])
         return Batch(
             (pixels,), whole.labels[row, None], whole.known[row, None], whole.rows[row, None]
         )
 
     alone = method.loss(local, whole).item()
-    beside = (image(0, uncertain), image(1, certain))
+    beside = (image(rows[0], uncertain), image(rows[1], certain))
     with_mixture = method.loss(local, replace(whole, beside=beside, drawn=tensor(share))).item()
     return with_mixture - alone
 
@@ -192,6 +209,19 @@ def test_a_mixture_of_the_first_image_alone(share: float) -> None:
     assert found == pytest.approx((LN2 + math.log1p(math.exp(logit))) / 2, rel=1e-5)
 
 
+def test_mixtures_of_images_of_one_class_by_hand() -> None:
+    method = FedLSM(**(FedLSM.variants["single-label"] | {"mixing_strength": 1.0}))
+    # The uncertain image is annotated as class 0; the certain one, at a share of 0.9999, is
+    # filled in as class 1. Targets 1/4 and 3/4 at log-odds of 1/4 * 1 + 3/4 * 9 = 7 for class 1.
+    found = _mixture_loss(method, 1.0, 9.0, 0.25)
+    assert found == pytest.approx(math.log1p(math.exp(7)) - 0.75 * 7, rel=1e-5)
+    assert _mixture_loss(method, 1.0, 2.9, 0.25) == 0.0  # 0.948: one has no class, so neither has
+    # The other way round a share of 0.731 is enough: targets 3/4 and 1/4 at log-odds of 1/4.
+    found = _mixture_loss(method, 1.0, 0.0, 0.25, rows=(1, 0))
+    assert found == pytest.approx(math.log1p(math.exp(0.25)) - 0.25 * 0.25, rel=1e-5)
+    assert _mixture_loss(method, 0.8, 0.0, 0.25, rows=(1, 0)) == 0.0  # 0.690
+
+
 def test_released_loss_by_hand() -> None:
     method = FedLSM(**FedLSM.variants["released"])
     local = _client(method)
@@ -206,8 +236,8 @@ def test_released_loss_by_hand() -> None:
 def test_single_label_loss_by_hand() -> None:
     method = FedLSM(labels="single", thresholds=(0.01, 0.95))
     local = _client(method, labels=tensor([[1, 9], [0, 9]]), weight=torch.ones(2))
-    strong = tensor([[0.0, 0.0], [0.0, LN3]])
-    sure, unsure = tensor([[0.0, 9.0], [0.0, 9.0]]), tensor([[0.0, 9.0], [0.0, 1.0]])
+    strong = tensor([[0.0, 0.0], [-LN3, LN3]])
+    sure, unsure = tensor([[-9.0, 9.0], [-9.0, 9.0]]), tensor([[-9.0, 9.0], [-1.0, 1.0]])
     # The first image is annotated as class 0: ln 2. The second becomes class 1: -ln 3/4.
     loss = method.loss(local, make_batch(local, strong, sure))
     assert loss.item() == pytest.approx((LN2 + math.log(4 / 3)) / 2, rel=1e-6)
@@ -216,6 +246,44 @@ def test_single_label_loss_by_hand() -> None:
     loss = method.loss(local, make_batch(local, strong, unsure))
     assert loss.item() == pytest.approx(LN2 / 2, rel=1e-6)
     assert local.state["drawn"].tolist() == [2.0, 1.0]
+
+
+def test_numbers_of_the_card() -> None:
+    method = FedLSM()
+    assert (method.thresholds, method.uncertain_thresholds) == ((0.01, 0.85), (0.005, 0.7))
+    assert (method.uncertain_images, method.certain_images, method.mixed_images) == (500, 2000, 4)
+    assert (method.mixing_strength, method.mixing_concentration) == (0.1, 0.2)
+    assert (method.teacher_decay, method.training.batch_size) == (0.999, 64)
+    single = FedLSM(**FedLSM.variants["single-label"])  # of its skin lesions
+    assert (single.labels, single.thresholds[1]) == ("single", 0.95)
+    assert (single.uncertain_images, single.certain_images) == (50, 200)
+    released = FedLSM(**FedLSM.variants["released"])
+    assert (released.entropy, released.weighed) == ("one_sided", "mean")
+
+
+def test_a_round_begins_without_last_rounds_labels_and_counts() -> None:
+    method = FedLSM()
+    local = _client(method)
+    weak = tensor([[0.0, 9.0], [0.0, 9.0]])
+    method.loss(local, make_batch(local, torch.zeros(2, 2), weak))
+    assert local.state["tags"][:, 1].tolist() == [1, 1]
+    assert local.state["drawn"].tolist() == [1.0, 2.0]
+    local.state = method.begin(local)
+    assert (local.state["tags"] == NO_TAG).all()
+    assert not local.state["drawn"].any()
+
+
+def test_the_teachers_batch_norm_statistics_are_the_students() -> None:
+    method = FedLSM(teacher_decay=0.75)
+    local = _client(method)
+    local.layout = Layout(body=("shift",), head=(), buffers=("mean",))
+    local.model.register_buffer("mean", tensor([8.0]))
+    local.state["teacher"] = {"shift": tensor([0.0]), "mean": tensor([0.0])}
+    with torch.no_grad():
+        local.model.shift.fill_(4.0)
+    teacher = method.after_step(local, {})["teacher"]
+    # A quarter of the way to the student's weight; of old statistics nothing is left.
+    assert (teacher["shift"].item(), teacher["mean"].item()) == (1.0, 8.0)
 
 
 def test_teacher_starts_from_the_received_model_and_lags_behind() -> None:

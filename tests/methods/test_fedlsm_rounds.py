@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from pixel_logits import make_local, plain_federation
 from tiny_federation import Federation, make_federation, make_method, synthetic_images
+from tiny_runs import tiny_settings
 from torch import Tensor, tensor
 
 from fedquilt.client import Workspace, run_client
 from fedquilt.data.client_data import ClientData
 from fedquilt.errors import UserError
+from fedquilt.experiment import run
+from fedquilt.finished_run import read_run
 from fedquilt.method import Method
 from fedquilt.methods.fedlsm import FedLSM
 from fedquilt.models.network import read_weights
+from fedquilt.recipe import recipe_from
 from fedquilt.rounds import run_rounds, start_server
 from fedquilt.totals import Accumulator, Totals
 from fedquilt.tree import same_bits
@@ -193,7 +198,8 @@ def _one_class_federation() -> Federation:
 
 def test_one_class_an_image_trains() -> None:
     variant = FedLSM.variants["single-label"] | {"thresholds": (0.01, 0.7)}
-    method, federation = make_method("fedlsm", **variant), _one_class_federation()
+    method = make_method("fedlsm", **variant)
+    federation = _one_class_federation().fitted(method)
     engine = federation.engine()
     server = start_server(method, federation.task, engine)
     losses = []
@@ -212,6 +218,22 @@ def test_one_class_an_image_trains() -> None:
         right += int((guess[of_missing] == number).sum())
     assert filled > 20
     assert right > 0.8 * filled
+
+
+def test_a_model_of_one_class_an_image_predicts_shares_that_sum_to_one(tmp_path: Path) -> None:
+    settings = tiny_settings("fedlsm")
+    settings["data"] |= {"digits_per_image": [1, 1]}
+    settings["method"] |= {"variant": "single-label"}
+    run(recipe_from(settings), tmp_path / "run")
+    finished = read_run(tmp_path / "run")
+    assert finished.models.card["model"]["head"] == "softmax"
+    images = torch.randint(0, 256, (5, *finished.models.image_shape), dtype=torch.uint8)
+    shares = finished.predict(images).probabilities
+    torch.testing.assert_close(shares.sum(1), torch.ones(5))
+    head = finished.models._network(None).head
+    features = finished.models._network(None).backbone((images / 255 - 0.5) / 0.5)
+    scores = features @ head.weight.T + head.bias
+    torch.testing.assert_close(shares, torch.softmax(scores, 1), atol=1e-5, rtol=1e-4)
 
 
 def test_images_of_several_classes_are_refused_as_single() -> None:

@@ -72,6 +72,18 @@ def test_without_sharpening_equal_views_give_the_loss_of_fedavg() -> None:
     assert found.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
+def test_the_share_is_uniform_and_drawn_from_the_runs_generator_alone() -> None:
+    before = torch.random.get_rng_state()
+    draws = []
+    for seed in (0, 0, 1):
+        generator = torch.Generator().manual_seed(seed)
+        draws.append([PLAIN.draw(1, 2, generator).item() for _ in range(1000)])
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert draws[0] == draws[1] != draws[2]
+    counts = torch.histc(torch.tensor(draws[0]), bins=4, min=0, max=1)
+    assert bool(((counts - 250).abs() < 70).all())  # Beta(1, 1): five deviations of 13.7
+
+
 def test_every_setting_matters() -> None:
     federation = make_federation()
     default = federation.train(make_method("fedlsr"))

@@ -75,6 +75,13 @@ def test_half_of_each_side_is_tagged_surest_first() -> None:
     assert tags[:, 0].tolist() == [0, 0, -1, -1, -1, -1, 1, 1]
 
 
+def test_a_score_of_zero_looks_absent() -> None:
+    all_of_them = torch.ones(1)
+    cells = torch.ones(3, 1, dtype=torch.bool)
+    tags = tag_missing_labels(_no_tags(3), torch.zeros(3, 1), cells, all_of_them, all_of_them)
+    assert tags.flatten().tolist() == [0, 0, 0]
+
+
 def test_small_shares_of_few_cells_tag_nothing_by_floor_and_one_by_ceil() -> None:
     everywhere = torch.ones(8, 1, dtype=torch.bool)
     shares = torch.tensor([0.005]), torch.tensor([0.01])
@@ -175,6 +182,8 @@ def test_learning_degree_counts_decided_cells() -> None:
         torch.tensor([[-9.0], [9.0], [8.0], [-7.0]]), everywhere, 0.3, 0.7
     )
     assert (undecided.item(), decided.item(), count.item()) == (0.0, 1.0, 4)
+    at_the_bounds, _ = decided_share(torch.zeros(4, 1), everywhere, 0.5, 0.5)
+    assert at_the_bounds.item() == 0.0  # below or above, not at
     half = torch.tensor([[True], [True], [False], [False]])
     mixed, count = decided_share(torch.tensor([[9.0], [0.0], [9.0], [9.0]]), half, 0.3, 0.7)
     assert (mixed.item(), count.item()) == (0.5, 2)
@@ -239,6 +248,21 @@ def test_stage_two_tags_the_missing_class_and_sets_its_prior() -> None:
     assert by_client["prior"].tolist() == pytest.approx([0.25, 0.25])  # 1 of N_k = 4
 
 
+@pytest.mark.parametrize("view", ["plain", "weak"])
+def test_cells_are_tagged_by_features_of_the_received_model(view: str) -> None:
+    method = replace(GREEDY, feature_view=view)
+    local = _local(method, round_index=1, known=KNOWN, labels=LABELS)
+    features = local.predict({}, "").features
+
+    def predict(weights: object, asked: str) -> Output:
+        assert weights is local.received["weights"]
+        assert asked == view
+        return Output(features, torch.zeros(4, 2))
+
+    local.predict = predict
+    assert method.begin(local)["tags"][:, 1].tolist() == [0, -1, -1, 1]
+
+
 @pytest.mark.parametrize("spoiler", ["warm-up", "off", "unusable", "undecided"])
 def test_when_nothing_may_be_tagged(spoiler: str) -> None:
     method = replace(GREEDY, detection=False) if spoiler == "off" else GREEDY
@@ -290,7 +314,119 @@ def test_the_ablation_on_fedavg_takes_untagged_blanks_for_zeros() -> None:
     assert method.loss(local, batch).item() == pytest.approx((2 * present + 6 * absent) / 8)
 
 
+def test_where_nothing_is_missing_both_stages_are_the_supervised_mean() -> None:
+    """An empty mean over cells held to the teacher is 0, not NaN."""
+    known = torch.ones(4, 2, dtype=torch.bool)
+    labels = torch.tensor([[1, 0], [0, 1], [0, 0], [0, 0]])
+    method = replace(GREEDY, warmup_consistency=True)
+    # One positive of four in either class: z' = 2 - ln 3.
+    adjusted = 2 - math.log(3)
+    expected = (math.log1p(math.exp(-adjusted)) + 3 * math.log1p(math.exp(adjusted))) / 4
+    for round_index in (0, 1):
+        local = _local(method, round_index=round_index, known=known, labels=labels)
+        local.state = method.begin(local)
+        assert bool((local.state["tags"] == NO_TAG).all())
+        batch = Batch((torch.zeros(4, 1, 1, 2),), labels.float(), known, torch.arange(4))
+        assert method.loss(local, batch).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_warm_up_averages_two_views_and_detection_has_one() -> None:
+    method = FedMLP()
+    assert [method.views(index) for index in (0, 49, 50)] == [("weak",) * 2] * 2 + [("weak",)]
+    assert [method.stages(index)[0].name for index in (49, 50)] == ["warm-up", "detection"]
+    local = _local(method, round_index=0, known=KNOWN, labels=LABELS)
+    local.state = method.begin(local)
+    view = torch.zeros(4, 1, 1, 2)
+    one, two = (
+        method.loss(local, Batch((view,) * count, LABELS.float(), KNOWN, torch.arange(4))).item()
+        for count in (1, 2)
+    )
+    assert one == pytest.approx(two) != 0
+
+
+def test_the_released_warm_up_also_holds_missing_classes_to_the_global_model() -> None:
+    method = FedMLP(**FedMLP.variants["released"])
+    local = _local(method, round_index=0, known=KNOWN, labels=LABELS)
+    local.state = method.begin(local)
+    batch = Batch((torch.zeros(4, 1, 1, 2),), LABELS.float(), KNOWN, torch.arange(4))
+    # Logits 2, without a prior: one positive and three negatives; plus (sigmoid(2) - 1/2)^2.
+    supervised = (math.log1p(math.exp(-2.0)) + 3 * math.log1p(math.exp(2.0))) / 4
+    held = (1 / (1 + math.exp(-2.0)) - 0.5) ** 2
+    assert method.loss(local, batch).item() == pytest.approx(supervised + held, rel=1e-6)
+
+
+def test_cells_are_held_by_probabilities_without_the_prior() -> None:
+    """A prior of 1/4 moves the logits that are supervised; only one cell of class 1 is."""
+    method = replace(GREEDY, missing_prior="client", negative_share=0.0)
+    local = _local(method, round_index=1, known=KNOWN, labels=LABELS)
+    local.state = method.begin(local)
+    assert local.state["prior"].tolist() == pytest.approx([0.25, 0.25])
+    batch = Batch((torch.zeros(4, 1, 1, 2),), LABELS.float(), KNOWN, torch.arange(4))
+    adjusted = 2 - math.log(3)
+    present, absent = math.log1p(math.exp(-adjusted)), math.log1p(math.exp(adjusted))
+    held = 3 * (1 / (1 + math.exp(-2.0)) - 0.5) ** 2
+    expected = (present + 3 * absent + present + held) / 8
+    assert method.loss(local, batch).item() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("difficulty_on", "degree", "cells"),
+    [
+        # Class 1 is missing: probabilities near 1, 1/2, near 0 and 1/2, so 2 of 4 are decided.
+        ("missing", [0.0, 0.5], [0, 4]),
+        ("active", [0.25, 0.0], [4, 0]),  # class 0: near 1, then 0.6, 0.65 and 1/2
+    ],
+)
+def test_statistics_are_those_of_the_trained_model_from_the_last_warm_up_round_on(
+    difficulty_on: str, degree: list[float], cells: list[int]
+) -> None:
+    method = FedMLP(warmup_rounds=2, difficulty_on=difficulty_on)
+    trained: dict[str, Tensor] = {}
+    features = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.1, 0.9], [0.0, 1.0]])
+    logits = torch.tensor([[9.0, 9.0], [0.4, 0.0], [0.6, -9.0], [0.0, 0.0]])
+
+    def predict(weights: object, view: str) -> Output:
+        assert weights is trained
+        assert view == "plain"
+        return Output(features, logits)
+
+    sent = []
+    for round_index in range(3):
+        local = _local(method, round_index=round_index, known=KNOWN, labels=LABELS)
+        local.predict = predict
+        sent.append(method.finish(local, trained, 1)[0])
+    assert not sent[0]["prototypes"].weight.any()
+    assert not sent[0]["difficulty"].weight.any()
+    for update in sent[1:]:
+        # Absent: images 1 to 3; present: image 0. Nothing is said of class 1.
+        assert update["prototypes"].value[0, 0].tolist() == pytest.approx([1 / 3, 2 / 3])
+        assert update["prototypes"].value[0, 1].tolist() == [1.0, 0.0]
+        assert update["prototypes"].weight.tolist() == [[3, 1], [0, 0]]
+        assert update["difficulty"].value.tolist() == pytest.approx(degree)
+        assert update["difficulty"].weight.tolist() == cells
+
+
+def test_numbers_of_the_card() -> None:
+    method = FedMLP()
+    assert (method.warmup_rounds, method.warmup_views) == (50, 2)
+    assert (method.negative_share, method.positive_share) == (0.005, 0.01)
+    assert (method.low, method.high, method.rounding) == (0.3, 0.7, "floor")
+    assert (method.feature_view, method.difficulty_on) == ("plain", "missing")
+
+
 # The server
+
+
+def test_a_class_that_nobody_reports_keeps_its_prototypes_which_grow_older() -> None:
+    method = make_method("fedmlp")
+    federation = make_federation(rounds=4)
+    engine, server = federation.engine(), federation.train(method)
+    assert not server["prototype_age"].any()
+    totals = engine.exchange(method, method.broadcast(server), 3, ["site-0"])  # has class 0 only
+    new = method.update(server, totals)
+    assert new["prototype_age"].tolist() == [[0, 0], [1, 1], [1, 1]]
+    assert torch.equal(new["prototypes"][1:], server["prototypes"][1:])
+    assert not torch.equal(new["prototypes"][0], server["prototypes"][0])
 
 
 def test_prototypes_grow_old_and_are_then_not_used() -> None:
@@ -350,6 +486,9 @@ def test_the_released_variant_is_the_authors_code() -> None:
     assert not released.adaptive_threshold
     assert not released.consistency
     assert released.warmup_consistency
+    assert released.positives_need_negatives
+    assert (released.prototype_weights, released.missing_prior) == ("samples", "client")
+    assert released.feature_view == "weak"
     federation = make_federation(rounds=3)
     trained = federation.train(make_method("fedmlp", **FedMLP.variants["released"]))
     assert not same_bits(trained["weights"], federation.train(make_method("fedmlp"))["weights"])

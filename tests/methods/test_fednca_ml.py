@@ -66,10 +66,12 @@ def _loss(
     return method.loss(local, batch_of(labels, known)).item()
 
 
-def _share(part: str, **settings: object) -> float:
+def _share(part: str, labels: Tensor = LABELS, found: Tensor = FOUND, **settings: object) -> float:
     """One regulariser of the toy at strength 1."""
     method = FedNCAML(**{**OFF, part: 1.0, **settings})  # type: ignore[arg-type]
-    return _loss(method) - _loss(FedNCAML(**OFF))
+    known = torch.ones_like(labels, dtype=torch.bool)
+    whole, plain = (_loss(each, labels, known, found) for each in (method, FedNCAML(**OFF)))
+    return whole - plain
 
 
 def test_the_toy_in_the_papers_form() -> None:
@@ -87,6 +89,32 @@ def test_the_toy_in_the_authors_form() -> None:
     assert _share("compaction", compaction_form="cosine") == pytest.approx(COSINE, rel=1e-3)
     summed = _loss(FedNCAML(class_reduction="sum", **OFF))
     assert summed == pytest.approx(3 * BCE, abs=3e-6)
+
+
+def test_several_positives_are_averaged_by_the_paper_and_summed_by_the_authors() -> None:
+    labels = tensor([[1.0, 1.0, 0.0]])
+    # The second feature is twice as long: its softmax is steeper, its cosines are the first's.
+    gap = -math.sqrt(3 / 2)  # of a class's own score, 0.816497, to the others', -0.408248
+    first, second = (math.log1p(2 * math.exp(length * gap)) for length in (1, 2))
+    assert first == pytest.approx(POS, abs=1e-6)
+    assert _share("compaction", labels) == pytest.approx((first + second) / 2, abs=1e-6)
+    cosine = _share("compaction", labels, compaction_form="cosine")
+    assert cosine == pytest.approx(2 * COSINE, rel=1e-3)
+
+
+def test_as_many_negatives_are_rejected_as_the_batch_has_positives() -> None:
+    # Two positives in the first image, none in the second: of its three negatives and the first
+    # image's one, those at 0.83658 and 0.69349. A sum per image, a mean over two images.
+    labels = tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    twice = FOUND.repeat(2, 1, 1)
+    top = _share("rejection", labels, twice, rejection_form="hinge-top")
+    assert top == pytest.approx((0.53658 + 0.39349) / 2, abs=1e-5)
+
+
+def test_strengths_of_the_card() -> None:
+    method = FedNCAML()
+    assert (method.rejection, method.compaction, method.rejection_threshold) == (0.01, 1.0, 0.3)
+    assert method.temperature == 0.07
 
 
 def test_scale_is_part_of_the_scores() -> None:

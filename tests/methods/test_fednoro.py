@@ -10,9 +10,12 @@ from logit_client import batch_of, client_of, holding
 from tiny_federation import make_federation, make_method
 from torch import tensor
 
+from fedquilt.aggregation import distance_aware_weights, distances_to_nearest, inner_products
 from fedquilt.errors import UserError
 from fedquilt.losses.prior import adjust_logits
 from fedquilt.methods.fednoro import FedNoRo
+from fedquilt.payload import Gather
+from fedquilt.totals import Accumulator
 from fedquilt.tree import same_bits
 
 # The fixture of the method cards, section 6: classes 0 and 2 are annotated.
@@ -113,3 +116,71 @@ def test_without_teacher_and_prior_it_is_fedavg_pl_bit_for_bit() -> None:
 def test_settings_without_a_meaning_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UserError, match="method"):
         FedNoRo(**wrong)
+
+
+def test_distance_aware_weights_of_the_card() -> None:
+    # D / 2 = 0, 0.5, 1: 100, 100 e^-0.5 = 60.65307, 200 e^-1 = 73.57589, of 234.22896.
+    found = distance_aware_weights(tensor([100.0, 100.0, 200.0]), tensor([0.0, 1.0, 2.0]))
+    assert found.tolist() == pytest.approx([0.4269327, 0.2589478, 0.3141195], abs=6e-8)
+
+
+def test_without_distances_clients_count_by_images() -> None:
+    """No noisy client: the largest distance is 0, and 0 / 0 must not be a weight."""
+    found = distance_aware_weights(tensor([100.0, 100.0, 200.0]), torch.zeros(3))
+    assert found.tolist() == [0.25, 0.25, 0.5]
+
+
+def test_distances_are_to_the_nearest_clean_client_tensor_by_tensor() -> None:
+    # Client 2 is |(3, 4)| + |2| = 7 from client 0 and |(0, 4)| + |1| = 5 from client 1.
+    rows = ([0.0, 0.0], [3.0, 0.0], [3.0, 4.0]), (0.0, 1.0, 2.0)
+    products = inner_products([{"a": tensor(a), "b": tensor([b])} for a, b in zip(*rows)])
+    one, both = tensor([True, False, False]), tensor([True, True, False])
+    assert distances_to_nearest(products, one).tolist() == pytest.approx([0.0, 4.0, 7.0])
+    assert distances_to_nearest(products, both).tolist() == pytest.approx([0.0, 0.0, 5.0])
+    nobody = torch.zeros(3, dtype=torch.bool)
+    assert distances_to_nearest(products, nobody).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_the_server_weighs_models_by_images_and_distance() -> None:
+    # Changes 0, 1, 2 of one weight; the first client is clean: distances 0, 1, 2 as in the card,
+    # so the mean is 0.2589478 + 2 * 0.3141195. Clients arrive in another order than their names.
+    method = FedNoRo(distance_aware=True)
+    accumulator = Accumulator(_judged(0.0, 0.0, 0.0), 3)
+    for name, change, images, clean in (("c", 2.0, 200.0, 0.0), ("a", 0.0, 100.0, 1.0)):
+        accumulator.add(name, _judged(change, images, clean))
+    accumulator.add("b", _judged(1.0, 100.0, 0.0))
+    new = method.update({"weights": {"w": tensor([10.0])}}, accumulator.totals())
+    assert new["weights"]["w"].item() == pytest.approx(10 + 0.2589478 + 2 * 0.3141195, abs=1e-6)
+
+
+def _judged(change: float, images: float, clean: float) -> dict[str, Gather]:
+    return {
+        "body": Gather({"w": tensor([change])}),
+        "images": Gather(tensor(images), is_weight=True),
+        "is_clean": Gather(tensor(clean)),
+    }
+
+
+@pytest.mark.parametrize("backbone", ["small-cnn", "small-resnet"])
+def test_where_nobody_annotated_everything_distances_change_nothing(backbone: str) -> None:
+    """By SGD: Adam makes a full step of a gradient's last bit."""
+
+    def trained(annotated: tuple[tuple[int, ...], ...], **settings: object):  # type: ignore[no-untyped-def]
+        method = make_method("fednoro", **settings)
+        method = replace(method, training=replace(method.training, optimizer="sgd"))
+        federation = make_federation(annotated=annotated, backbone=backbone, rounds=2)
+        return federation.train(method)["weights"]
+
+    noisy = ((0,), (1,), (2,))
+    plain = trained(noisy)
+    for name, leaf in trained(noisy, distance_aware=True).items():
+        torch.testing.assert_close(leaf, plain[name], rtol=1e-4, atol=1e-5, msg=name)
+    clean = ((0, 1, 2), (1,), (2,))
+    assert not torch.allclose(
+        trained(clean, distance_aware=True)["head.bias"], trained(clean)["head.bias"], atol=1e-5
+    )
+
+
+def test_distances_go_with_weights_by_images_only() -> None:
+    with pytest.raises(UserError, match="leave head_rows and weighting as they are"):
+        FedNoRo(distance_aware=True, weighting="uniform")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
+from logit_client import batch_of, client_of, holding
 from tiny_federation import make_federation, make_method
 from torch import tensor
 
+from fedquilt.client import Workspace, run_client
 from fedquilt.errors import UserError
 from fedquilt.losses.binary import masked_bce
 from fedquilt.losses.restricted import logit_scale
 from fedquilt.methods.fedrs import FedRS
+from fedquilt.models.network import read_weights
 from fedquilt.tree import same_bits
 
 
@@ -69,6 +72,38 @@ def test_alpha_zero_leaves_rows_of_lacking_classes_at_rest() -> None:
     trained = federation.train(method)["weights"]["head.weight"]
     assert torch.equal(trained[1], initial[1])
     assert not torch.equal(trained[0], initial[0])
+
+
+def test_alpha_zero_leaves_rows_of_unannotated_classes_at_rest_by_default() -> None:
+    federation = make_federation(annotated=((0, 2),), rounds=1)
+    initial = federation.task.build_network().head
+    for alpha, rests in ((0.0, True), (0.5, False)):
+        trained = _after_a_round(federation, alpha)
+        for entry in ("weight", "bias"):
+            same = torch.equal(trained[f"head.{entry}"][1], getattr(initial, entry)[1])
+            assert same is rests
+        assert not torch.equal(trained["head.weight"][0], initial.weight[0])
+
+
+def _after_a_round(federation, alpha: float):  # type: ignore[no-untyped-def]
+    """Of the only client: the server would refuse a class that nobody annotates."""
+    method = make_method("fedrs", alpha=alpha)
+    workspace = Workspace.of(federation.task, torch.device("cpu"))
+    received = {"weights": read_weights(federation.task.build_network())}
+    data = federation.clients["site-0"]
+    run_client(method, federation.task, workspace, data, received, {}, 0)
+    return read_weights(workspace.training)
+
+
+def test_alpha_zero_costs_ln_2_for_every_lacking_label() -> None:
+    known = tensor([[False, False]])
+    method = FedRS(alpha=0.0)
+    logits = tensor([[3.0, -7.0]])
+    local = client_of(method, holding(torch.zeros(1, 2), known), logits)
+    loss = method.loss(local, batch_of(torch.zeros(1, 2), known))
+    loss.backward()
+    assert loss.item() == pytest.approx(0.6931472)
+    assert local.model.logits[0].grad.tolist() == [[0.0, 0.0]]
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.5])

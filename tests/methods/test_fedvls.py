@@ -11,7 +11,9 @@ from logit_client import batch_of, client_of, holding
 from tiny_federation import make_federation, make_method
 from torch import tensor
 
+from fedquilt.errors import UserError
 from fedquilt.losses.binary import masked_bce
+from fedquilt.losses.vacancy import calibrated_cross_entropy, soft_maxima, vacant_divergence
 from fedquilt.methods.fedvls import FedVLS
 from fedquilt.tree import same_bits
 
@@ -94,3 +96,78 @@ def test_without_a_vacant_class_nothing_is_distilled() -> None:
     federation = make_federation(annotated=((0, 1, 2), (0, 1, 2)))
     strong, none = (make_method("fedvls", distillation=strength) for strength in (9.0, 0.0))
     assert same_bits(federation.train(strong), federation.train(none))
+
+
+# The card's fixture of the paper's form: images of classes 0 and 1, class 2 is vacant.
+ONE_CLASS = tensor([[1.0, 0.0, -1.0], [0.0, 2.0, 0.5]], dtype=torch.float64)
+IS_OF = tensor([[True, False, False], [False, True, False]])
+SHARES = tensor([0.5, 0.5, 0.0], dtype=torch.float64)
+PUBLISHED = FedVLS(**FedVLS.variants["published"])
+
+
+def test_calibrated_cross_entropy_of_the_card() -> None:
+    # Equal priors cancel and class 2 is at -1 - 20.7: (ln(1 + e^-1) + ln(1 + e^-2)) / 2.
+    found = calibrated_cross_entropy(ONE_CLASS, IS_OF, SHARES)
+    assert found.item() == pytest.approx(0.2200948, abs=6e-8)
+    even = calibrated_cross_entropy(ONE_CLASS, IS_OF, torch.full_like(SHARES, 1 / 3))
+    plain = torch.nn.functional.cross_entropy(ONE_CLASS, tensor([0, 1]))
+    assert even.item() == pytest.approx(plain.item(), abs=1e-12)
+
+
+def test_soft_maxima_of_the_card() -> None:
+    # Class 0: 0 for its own image, 0 - ln 0.5 + ln(1/3) = ln(2/3) for the other: ln(5/3) - ln 2.
+    # Class 2: logits -1 and 0.5, each plus 20.7232658 - 1.0986123.
+    found = soft_maxima(ONE_CLASS, IS_OF, SHARES)
+    assert found.tolist() == pytest.approx([-0.1823216, -0.1823216, 19.6329196], abs=6e-8)
+    assert (SHARES * found).sum().item() == pytest.approx(-0.1823216, abs=6e-8)  # vacant: weight 0
+
+
+def test_divergence_over_vacant_classes_by_hand() -> None:
+    # Two vacant classes at 1/4, 3/4 against 1/2, 1/2: 0.25 ln 0.5 + 0.75 ln 1.5 = 0.1308121.
+    teacher, student = tensor([[9.0, 0.0, math.log(3)]]), tensor([[-9.0, 5.0, 5.0]])
+    vacant = tensor([False, True, True])
+    assert vacant_divergence(teacher, student, vacant).item() == pytest.approx(0.1308121, abs=1e-6)
+    assert vacant_divergence(teacher, teacher, vacant).item() == 0.0
+    shifted = teacher + tensor([0.0, 4.0, 4.0])  # it is blind to that
+    assert vacant_divergence(teacher, shifted, vacant).item() == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("vacant", [[False, False, False], [False, True, False]])
+def test_no_or_one_vacant_class_gives_exactly_nothing_to_distil(vacant: list[bool]) -> None:
+    student = ONE_CLASS.clone().requires_grad_()
+    loss = vacant_divergence(-ONE_CLASS, student, tensor(vacant))
+    loss.backward()
+    assert loss.item() == 0.0
+    assert student.grad is not None
+    assert student.grad.tolist() == [[0.0] * 3] * 2
+
+
+def test_the_published_loss_of_the_card() -> None:
+    """Its own prior, cross-entropy and 0.005 times suppression; one vacant class adds nothing."""
+    labels, known = IS_OF.float(), torch.ones(2, 3, dtype=torch.bool)
+    state = PUBLISHED.init_client(holding(labels, known))
+    assert state["prior"].tolist() == [0.5, 0.5, 0.0]
+    logits = ONE_CLASS.float()
+    local = client_of(PUBLISHED, holding(labels, known), logits, teacher=-logits)
+    found = PUBLISHED.loss(local, batch_of(labels, known)).item()
+    assert found == pytest.approx(0.2200948 - 0.0009116, abs=2e-7)
+
+
+def test_images_without_a_label_are_distilled_only() -> None:
+    """Class 0 is identified, 1 and 2 are not; nobody in the batch is of class 0."""
+    labels, known = torch.zeros(2, 3), tensor([[True, False, False]] * 2)
+    local = client_of(
+        *(PUBLISHED, holding(labels, known), torch.zeros(2, 3)),
+        teacher=tensor([[0.0, 0.0, math.log(3)]] * 2),
+        vacant=tensor([False, True, True]),
+        prior=tensor([1.0, 0.0, 0.0]),
+    )
+    loss = PUBLISHED.loss(local, batch_of(labels, known))
+    loss.backward()
+    assert loss.item() == pytest.approx(0.1 * 0.1308121, abs=1e-6)
+    assert bool(local.model.logits[0].grad.isfinite().all())
+
+
+def test_the_published_form_refuses_images_of_several_classes() -> None:
+    with pytest.raises(UserError, match=r"'site-0' holds .* positive for several classes"):
+        make_federation(annotated=((0, 1, 2),)).train(make_method("fedvls", labels="single"))

@@ -127,6 +127,10 @@ def test_the_whole_model_has_one_weight() -> None:
     assert update["head"].weight.tolist() == [positives] * 3
 
 
+def test_the_power_is_that_of_the_code_the_card_names() -> None:
+    assert FLAG().alpha == 0.3
+
+
 def test_an_impossible_power_is_refused() -> None:
     with pytest.raises(UserError, match=r"alpha must be in 0..1, found 2"):
         FLAG(alpha=2.0)

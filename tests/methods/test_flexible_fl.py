@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from tiny_federation import Federation, make_federation, make_method
 from tiny_runs import CLIENTS, make_run
 
+from fedquilt.errors import UserError
 from fedquilt.method import Method, State
 from fedquilt.rounds import run_rounds, start_server
 from fedquilt.sent_parts import sent_parts
 from fedquilt.server_step import ServerStep
-from fedquilt.tree import Weights, leaves
+from fedquilt.tree import Weights, leaves, same_bits
 
 
 def _trained(federation: Federation, method: Method) -> tuple[State, dict[str, Weights]]:
@@ -81,3 +83,20 @@ def test_a_finished_run_has_a_model_per_client(tmp_path: Path) -> None:
     one, two = (run.models.probabilities(images, name) for name in CLIENTS[:2])
     assert one.shape == (3, 3)
     assert not torch.equal(one, two)
+
+
+@pytest.mark.parametrize("backbone", ["small-cnn", "small-resnet"])
+def test_after_the_shared_rounds_only_the_private_heads_go_on(backbone: str) -> None:
+    shared, models = _trained(
+        make_federation(rounds=2, backbone=backbone), make_method("flexible-fl")
+    )
+    method = make_method("flexible-fl", shared_rounds=2)
+    later, further = _trained(make_federation(rounds=4, backbone=backbone), method)
+    assert same_bits(later["weights"], shared["weights"])  # batch norm's statistics, too
+    for name in models:
+        assert not torch.equal(further[name]["head.weight"], models[name]["head.weight"])
+
+
+def test_no_shared_round_at_all_is_refused() -> None:
+    with pytest.raises(UserError, match="shared_rounds must be at least 1, found 0"):
+        make_method("flexible-fl", shared_rounds=0)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 from pixel_logits import make_local
-from tiny_federation import Federation, make_federation, make_method
+from tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
 from torch import Tensor, nn, tensor
 
-from fedquilt.aggregation import head_row_weights
+from fedquilt.aggregation import SPARE_ROWS, head_row_weights
 from fedquilt.client import Workspace, open_round, run_client
 from fedquilt.data.loading.batches import Batch
 from fedquilt.errors import UserError
@@ -19,6 +19,7 @@ from fedquilt.losses.binary import masked_bce
 from fedquilt.method import Local, Method
 from fedquilt.methods.fpsl import FPSL, resting_features
 from fedquilt.models.network import Layout, Network, read_weights, write_weights
+from fedquilt.payload import Mean, addressed
 from fedquilt.rounds import start_server
 from fedquilt.totals import Accumulator
 from fedquilt.tree import Weights, same_bits
@@ -239,6 +240,23 @@ def test_halves_are_disjoint_fixed_and_change_roles_each_round() -> None:
     assert roles[0] == roles[2] == roles[1][::-1]
 
 
+def test_halves_are_of_the_split_seed_and_the_client() -> None:
+    federation = make_federation(annotated=((0, 1, 2),) * 2)
+    twins = {
+        name: replace(federation.clients["site-0"], name=name) for name in federation.clients
+    }  # the same images, so that only the names differ
+
+    def head_half(split_seed: int, client: str) -> list[int]:
+        method = make_method("fpsl", split_seed=split_seed)
+        local, _ = opened(method, Federation(federation.task, twins), client)
+        rows: list[int] = method.pools(local)[0].rows.tolist()
+        return rows
+
+    assert head_half(0, "site-0") == head_half(0, "site-0")
+    assert head_half(0, "site-0") != head_half(1, "site-0")
+    assert head_half(0, "site-0") != head_half(0, "site-1")
+
+
 def test_without_decoupling_it_is_fedavg_pl_with_annotators_rows_bit_for_bit() -> None:
     federation = make_federation(annotated=((0, 1), (1,), (0, 2)))
     settings = {"positive_weight": "odds", "positive_weight_cap": 100.0}
@@ -306,6 +324,25 @@ def test_rows_count_by_annotated_images_or_by_positives() -> None:
     positives = (data.labels * data.known).sum(0).tolist()
     assert head_row_weights(make_method("fpsl").head_rows, 21.0, data).tolist() == [21, 0, 21]
     assert head_row_weights("positives", 21.0, data).tolist() == positives
+
+
+# They send no head rows, each for its reason; rscfed gathers whole models and refuses the rule.
+WITHOUT_ROWS = {"local-only", "spherefed", "flexible-fl", "fednca-ml", "rscfed"}
+
+
+@pytest.mark.parametrize("name", sorted(set(METHOD_NAMES) - WITHOUT_ROWS))
+def test_other_methods_can_have_its_averaging(name: str) -> None:
+    """21 images at a site that annotates classes 0 and 1 of 3."""
+    method = make_method(name, head_rows="annotated")
+    federation = make_federation(annotated=((0, 1), (1, 2))).fitted(method)
+    task = federation.task
+    payload = method.broadcast(start_server(method, task, federation.engine()))
+    received, data = addressed(payload, "site-0"), federation.clients["site-0"]
+    update, _ = run_client(method, task, Workspace.of(task, CPU), data, received, {}, 2)
+    # Where rows count by what was drawn, as in fedlsm, the rule is for rows that nobody drew.
+    rows = update.get(SPARE_ROWS, update["head"])
+    assert isinstance(rows, Mean)
+    assert torch.as_tensor(rows.weight).tolist() == [21, 21, 0]
 
 
 def test_a_row_without_an_annotator_in_the_cohort_rests() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, tensor
 from fedquilt.client import Workspace, run_client
 from fedquilt.errors import UserError
 from fedquilt.losses.contrastive import model_contrast
+from fedquilt.methods import moon
 from fedquilt.methods.moon import Moon
 from fedquilt.models.network import read_weights
 from fedquilt.models.spec import ModelSpec
@@ -115,6 +116,31 @@ def test_the_contrast_of_equal_models_is_ln_2_at_the_first_step() -> None:
     ]
     plain, contrasted = (update["training_loss"].value for update in losses)
     assert (contrasted - plain).item() == pytest.approx(math.log(2), abs=1e-6)
+
+
+def test_at_the_first_step_of_a_round_the_model_is_as_near_as_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It starts from the received weights, so its cosine with them is 1; a step later it is not."""
+    cosines = []
+
+    def recording(features: Tensor, near: Tensor, far: list[Tensor], temperature: float) -> Tensor:
+        cosines.append(torch.cosine_similarity(features.detach(), near, dim=1).min().item())
+        assert not near.requires_grad
+        assert not far[0].requires_grad
+        return model_contrast(features, near, far, temperature)
+
+    monkeypatch.setattr(moon, "model_contrast", recording)
+    method = make_method("moon")
+    federation = make_federation().fitted(method)
+    task, data = federation.task, federation.clients["site-0"]
+    weights = read_weights(task.build_network())
+    earlier = {name: 1.5 * leaf for name, leaf in weights.items()}
+    kept = {"method": method.init_client(data) | {"previous": {"0": earlier}}}
+    workspace = Workspace.of(task, torch.device("cpu"))
+    run_client(method, task, workspace, data, {"weights": weights}, kept, 1)
+    assert cosines[0] == pytest.approx(1.0, abs=1e-6)
+    assert min(cosines[1:]) < 1 - 1e-5
 
 
 def test_bfloat16_trains() -> None:

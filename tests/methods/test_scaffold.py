@@ -6,6 +6,7 @@ import pytest
 import torch
 from scalar_client import LAYOUT, train_one_weight
 
+from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.scaffold import Scaffold
 from fedquilt.payload import Mean, Sum
 from fedquilt.totals import Accumulator
@@ -57,6 +58,56 @@ def test_it_converges_to_the_optimum_of_the_mean() -> None:
     assert server["control"]["w"].item() == pytest.approx(0.0, abs=1e-6)
     assert states["one"]["control"]["w"].item() == pytest.approx(3.0, abs=1e-6)
     assert states["two"]["control"]["w"].item() == pytest.approx(-3.0, abs=1e-6)
+
+
+def test_fedavg_ends_beside_the_optimum() -> None:
+    # Two steps multiply x by 0.9^2 = 0.81, and x - 4 by 0.7^2 = 0.49. At rest the mean is x again:
+    # (0.81 x + 0.49 x + 2.04) / 2 = x, so x = 2.04 / 0.7 = 2.9142857 where the optimum is 3.
+    method = FedAvg(weighting="uniform")
+    server = {"weights": _scalar(1.0)}
+    for _ in range(100):
+        accumulator = Accumulator({"body": Mean(_scalar(0.0), 0.0)}, population=2)
+        for name, objective in OBJECTIVES.items():
+            sent = train_one_weight(method, objective, server, {}, steps=2, lr=0.1)[1]
+            accumulator.add(name, sent)
+        server = method.update(server, accumulator.totals())
+    assert server["weights"]["w"].item() == pytest.approx(2.9142857, abs=5e-8)
+
+
+@pytest.mark.parametrize("control", [0.0, 7.0, -100.0])
+def test_one_step_of_everybody_is_a_step_of_the_mean_whatever_the_variates(control: float) -> None:
+    # At x = 1 the gradients are 1 and -9, their mean -4: x = 1 + 0.1 * 4, as the clients'
+    # variates have the server's as their mean.
+    method, own = Scaffold(), {"one": control + 5.0, "two": control - 5.0}
+    server = {"weights": _scalar(1.0), "control": _scalar(control)}
+    expected = {"body": Mean(_scalar(0.0), 0.0), "control": Sum(_scalar(0.0))}
+    accumulator = Accumulator(expected, population=2)
+    for name, objective in OBJECTIVES.items():
+        state = {"control": _scalar(own[name])}
+        sent = train_one_weight(method, objective, server, state, steps=1, lr=0.1)[1]
+        accumulator.add(name, sent)
+    server = method.update(server, accumulator.totals())
+    assert server["weights"]["w"].item() == pytest.approx(1.4, abs=1e-12)
+    assert server["control"]["w"].item() == pytest.approx(-4.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_the_mean_gradient_is_the_papers_option_two_under_plain_descent(steps: int) -> None:
+    c, c_k, lr = 2.0, -3.0, 0.1
+    received, state = {"weights": _scalar(1.0), "control": _scalar(c)}, {"control": _scalar(c_k)}
+    weights, _, kept = train_one_weight(
+        Scaffold(), OBJECTIVES["two"], received, state, steps=steps, lr=lr
+    )
+    option_two = c_k - c + (1.0 - weights["w"].item()) / (steps * lr)
+    assert kept["control"]["w"].item() == pytest.approx(option_two, abs=1e-12)
+
+
+def test_rows_of_a_class_without_labels_move_as_the_others_would_move_them() -> None:
+    """The client's own gradient of the row is 0; the server's variate is not masked away."""
+    received = {"weights": _scalar(1.0), "control": _scalar(-3.0)}
+    weights, _, kept = train_one_weight(Scaffold(), lambda x: 0 * x, received, {}, steps=2, lr=0.1)
+    assert weights["w"].item() == pytest.approx(1.6)  # 1 + 2 * 0.1 * 3
+    assert kept["control"]["w"].item() == 0.0
 
 
 def test_the_servers_variate_stays_the_mean_of_all_clients_when_few_take_part() -> None:

@@ -259,6 +259,13 @@ def test_a_finished_run_has_a_model_per_client(tmp_path: Path) -> None:
     assert bool(two.isfinite().all())
 
 
+def test_numbers_of_the_card() -> None:
+    method = SceneGCN()
+    assert (method.scenes, method.scene_count, method.width) == ("k-means", 6, 1024)
+    assert (method.negative_focus, method.positive_focus, method.margin) == (4.0, 1.0, 0.05)
+    assert method.entropy_weight == 1.0
+
+
 def test_a_focus_between_0_and_1_is_refused() -> None:
     with pytest.raises(UserError, match=r"must be 0, or 1 and more, found 0.5 and 1.0"):
         SceneGCN(negative_focus=0.5)

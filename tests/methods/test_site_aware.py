@@ -141,6 +141,26 @@ def test_a_site_that_joins_late_starts_with_the_first_graph_and_its_own_edges() 
     assert not any(value.any() for value in backbone)  # of the first stage only: it rested
 
 
+def test_a_finished_federation_goes_on_with_one_more_site() -> None:
+    """Two sites for two rounds; then a third is added to them, for two rounds more."""
+    method, states = make_method("site-aware"), StatesInMemory()
+    server, before = trained(make_federation(annotated=TWO, rounds=2), method, states)
+    grown = make_federation(annotated=(*TWO, (1, 2)), rounds=4).fitted(method)
+    engine = grown.engine(states)
+    for round_ in run_rounds(method, grown.task, engine, server, first_round=2):
+        assert round_.cohort == ("site-0", "site-1", "site-2")
+    models = dict(engine.personal_weights(method, method.broadcast(round_.server)))
+    assert models.keys() == grown.clients.keys()  # each is evaluated for itself
+    graphs = [graph_of(models[name]) for name in models] + [server["first_graph"]]
+    output = "head.graph.output.edge.weight"
+    assert len({tuple(graph[output].flatten().tolist()) for graph in graphs}) == 4
+    newcomer = grown.clients["site-2"]
+    assert torch.equal(models["site-2"]["head.edges"], edge_rates(newcomer.labels, newcomer.known))
+    shared = "head.branches.first.weight"
+    assert torch.equal(models["site-2"][shared], models["site-0"][shared])
+    assert not torch.equal(models["site-0"][shared], before["site-0"][shared])
+
+
 def test_a_site_goes_on_with_its_own_graph() -> None:
     states = StatesInMemory()
     federation = make_federation(annotated=TWO, rounds=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from fedquilt.errors import UserError
 from fedquilt.method import Method, State
 from fedquilt.methods.spherefed import ROWS, SphereFed
 from fedquilt.models.calibration import class_moments, ridge_rows
-from fedquilt.models.heads.sphere import on_sphere
+from fedquilt.models.heads.sphere import build_sphere_head, on_sphere
 from fedquilt.payload import Sum
 from fedquilt.rounds import run_rounds, start_server
 from fedquilt.tree import same_bits
@@ -52,6 +53,25 @@ def test_a_positive_weight_weighs_positives() -> None:
     method = SphereFed(positive_weight="inverse-prevalence")
     local = client_of(method, holding(LABELS, known), torch.zeros(2, 2))  # all scores 1/2
     assert method.loss(local, batch_of(LABELS, known)).item() == pytest.approx((0.5 + 0.25) / 2)
+
+
+def test_cross_entropy_of_scaled_scores_by_hand() -> None:
+    # Logits 2 (s - 1/2) = 1, -1, 0, 0 with labels 1, 1, 0, 1.
+    method = SphereFed(fit="cross-entropy", scale=2.0)
+    expected = [math.log1p(math.exp(-1)), math.log1p(math.e), math.log(2), math.log(2)]
+    assert _loss(method) == pytest.approx(sum(expected) / 4)
+    blank = tensor([[True, False], [True, True]])
+    assert _loss(method, blank) == pytest.approx((sum(expected) - expected[1]) / 3)
+
+
+def test_how_far_two_positives_can_score_together() -> None:
+    """On orthonormal rows the best common score of m positives is 1 / sqrt m: 4 of them, 1/2."""
+    rows = build_sphere_head(16, 5, seed=0).weight
+    for count in (1, 2, 4):
+        scores = rows @ on_sphere(rows[:count].sum(0, keepdim=True))[0]
+        assert scores.tolist() == pytest.approx(
+            [count**-0.5] * count + [0.0] * (5 - count), abs=1e-6
+        )
 
 
 def _servers(federation: Federation, method: Method) -> list[State]:
@@ -127,6 +147,7 @@ def test_a_run_that_is_read_back_predicts_with_its_calibrated_head(
     assert torch.allclose(run.models.probabilities(images, None), expected, atol=1e-6)
 
 
-def test_a_ridge_of_zero_is_refused() -> None:
-    with pytest.raises(UserError, match="ridge must be positive"):
-        SphereFed(ridge=0.0)
+@pytest.mark.parametrize("setting", ["ridge", "scale"])
+def test_a_ridge_or_scale_of_zero_is_refused(setting: str) -> None:
+    with pytest.raises(UserError, match=r"ridge and method\.scale must be positive"):
+        SphereFed(**{setting: 0.0})

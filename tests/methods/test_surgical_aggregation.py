@@ -9,7 +9,10 @@ import torch
 from tiny_federation import make_federation, make_method
 
 from fedquilt.aggregation import head_row_weights
+from fedquilt.client import Workspace, run_client
+from fedquilt.errors import UserError
 from fedquilt.method import Method
+from fedquilt.models.network import read_weights
 from fedquilt.rounds import start_server
 from fedquilt.tree import Weights, same_bits
 
@@ -61,3 +64,28 @@ def test_with_full_labels_it_is_the_uniform_mean_bit_for_bit() -> None:
     uniform = make_method("fedavg", weighting="uniform", positive_weight="none")
     found = federation.train(make_method("surgical-aggregation"))
     assert same_bits(found, federation.train(uniform))
+
+
+def test_the_head_goes_first_with_the_backbone_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first stage of the first round the head alone has moved; later rounds have none."""
+    method = make_method("surgical-aggregation", head_steps=5)
+    federation = make_federation(annotated=((0, 1, 2),))
+    task, data = federation.task, federation.clients["site-0"]
+    workspace = Workspace.of(task, torch.device("cpu"))
+    received = {"weights": read_weights(task.build_network())}
+    first, whole = method.stages(0)
+    assert first.steps == 5
+    assert method.stages(1) == (whole,) == make_method("fedavg").stages(0)
+    monkeypatch.setattr(type(method), "stages", lambda self, round_index: (first,))
+    update, _ = run_client(method, task, workspace, data, received, {}, 0)
+    assert not any(bool(leaf.any()) for leaf in update["body"].value.values())
+    assert all(bool(leaf.any()) for leaf in update["head"].value.values())
+    assert update["training_loss"].weight == 5.0  # type: ignore[union-attr]
+
+
+def test_a_first_round_of_the_head_changes_the_result() -> None:
+    federation = make_federation(rounds=1)
+    plain = federation.train(make_method("surgical-aggregation"))
+    assert not same_bits(federation.train(make_method("surgical-aggregation", head_steps=3)), plain)
+    with pytest.raises(UserError, match="head_steps must be 0 or more, found -1"):
+        make_method("surgical-aggregation", head_steps=-1)

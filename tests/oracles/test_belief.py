@@ -20,11 +20,6 @@ def logit(*rows: list[float]) -> Tensor:
     return torch.logit(tensor(rows))
 
 
-def log_shares(*rows: list[float]) -> Tensor:
-    """Logits whose softmax are these shares."""
-    return tensor(rows).log()
-
-
 def test_a_missing_label_is_filled_in_at_the_thresholds_and_beyond() -> None:
     known = tensor([[True, False, False, False, False]])
     labels = tensor([[0.0, 9.0, 9.0, 9.0, 9.0]])  # what is not known must not be read
@@ -37,12 +32,14 @@ def test_a_missing_label_is_filled_in_at_the_thresholds_and_beyond() -> None:
     assert belief.positive_counts().tolist() == [0, 1, 0, 0, 0]
     edge = believe("multi", labels[:, 1:2], known[:, 1:2], tensor([[0.0]]), (0.0, 0.5))
     assert edge.targets.tolist() == [[1.0]]  # at the threshold itself
+    edge = believe("multi", labels[:, 1:2], known[:, 1:2], tensor([[0.0]]), (0.5, 0.9))
+    assert (edge.targets.tolist(), edge.valid.tolist()) == ([[0.0]], [[True]])  # likewise
 
 
 KNOWN = tensor([[True, True, False]] * 4)
 # Labelled; unlabelled and sure; unlabelled and unsure; unlabelled, sure of what was annotated as 0.
 ONE_HOT = tensor([[1.0, 0, 9], [0.0, 0, 9], [0.0, 0, 9], [0.0, 0, 9]])
-OPINIONS = log_shares([0.01, 0.01, 0.98], [0.02, 0.02, 0.96], [0.1, 0.2, 0.7], [0.98, 0.01, 0.01])
+OPINIONS = logit([0.01, 0.01, 0.98], [0.02, 0.02, 0.96], [0.1, 0.2, 0.7], [0.98, 0.01, 0.01])
 
 
 def test_an_image_without_its_positive_is_unlabelled() -> None:
@@ -97,7 +94,7 @@ def test_what_class_weights_multiply(weighed: str, expected: float) -> None:
 def test_cross_entropy_is_a_mean_over_all_images() -> None:
     valid = tensor([[True] * 3, [False] * 3])
     belief = Belief(tensor([[0.25, 0.75, 0.0], [1.0, 0.0, 0.0]]), valid, ~valid)
-    logits = log_shares([0.5, 0.125, 0.375], [0.2, 0.4, 0.4])
+    logits = logit([0.5, 0.125, 0.375], [0.2, 0.4, 0.4])
     # -0.25 ln 0.5 * 4 - 0.75 ln 0.125 = (1 + 2.25) ln 2, and nothing of the second image.
     loss = belief_loss("single", logits, belief, tensor([4.0, 1.0, 1.0]), "positives")
     assert loss.item() == pytest.approx(3.25 * LN2 / 2, rel=1e-6)

@@ -71,6 +71,13 @@ def test_doubtful_labels_are_forgotten(margin: float, left: list[int]) -> None:
     assert forget_doubtful(STATES, PROBABILITIES, 0.5, margin).tolist() == [left]
 
 
+def test_a_margin_of_one_half_doubts_certainty_too() -> None:
+    probabilities = torch.sigmoid(tensor([[200.0, -200.0, 9.0, -9.0, 0.0]]))
+    assert probabilities[0, :2].tolist() == [1.0, 0.0]  # to the last bit
+    assert forget_doubtful(STATES, probabilities, 0.5, 0.5).tolist() == [[UNKNOWN] * 5]
+    assert forget_doubtful(STATES, probabilities, 0.5, 0.49)[0, :2].tolist() == [POSITIVE, NEGATIVE]
+
+
 def test_no_label_is_told_that_was_not_told_before() -> None:
     draws = torch.Generator().manual_seed(1)
     states = torch.randint(-1, 2, (500, 7), generator=draws).to(torch.int8)

@@ -36,7 +36,8 @@ def test_only_missing_labels_count() -> None:
 
 
 def test_one_class_an_image_has_an_entropy_over_all_classes() -> None:
-    logits = tensor([[5.0, 5.0, 5.0, 5.0], [0.0, 900.0, 0.0, 0.0], [7.0, 7.0, -900.0, -900.0]])
+    # The log-odds of shares: a quarter each, all of one, two halves.
+    logits = tensor([[-math.log(3)] * 4, [-900.0, 900.0, -900.0, -900.0], [0.0, 0.0, -900, -900]])
     found = uncertainty("softmax", logits, torch.ones(3, 4, dtype=torch.bool))
     assert found.tolist() == pytest.approx([1.0, 0.0, 0.5])  # ln 2 / ln 4
 

@@ -9,7 +9,7 @@ import pytest
 from fedquilt.method import State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.payload import Gather, Update
-from fedquilt.sent_parts import sent_parts
+from fedquilt.sent_parts import sent_parts, surveyed_parts
 from fedquilt.task import Task
 
 
@@ -36,6 +36,17 @@ def test_sum_has_no_weight():
     control = {part.name: part for part in sent_parts("scaffold")}["control"]
     assert (control.kind, control.weight_shape) == ("Sum", None)
     assert control.to_dict()["numbers"] == 23296 + 325
+
+
+def test_parts_of_a_survey():
+    parts = {part.name: part for part in surveyed_parts("fedlsm")}
+    assert {name: part.kind for name, part in parts.items()} == dict.fromkeys(
+        ("annotators", "positives", "annotated"), "Sum"
+    )
+    assert all(part.can_be_summed_securely for part in parts.values())
+    codes = {part.name: part for part in surveyed_parts("fedalc")}["codes"]
+    assert (codes.per_image, codes.can_be_summed_securely) == (True, False)
+    assert codes.tensors == {"codes": (1, 16), "positives": (1, 5)}
 
 
 def test_gathered_part_cannot_be_summed_securely(monkeypatch: pytest.MonkeyPatch):

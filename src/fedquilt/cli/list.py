@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.padding import Padding
@@ -18,6 +18,9 @@ from fedquilt.errors import UserError, nearest
 from fedquilt.recipes import find_table
 from fedquilt.reports.tables import new_table
 from fedquilt.source_reading import Field
+
+if TYPE_CHECKING:
+    from fedquilt.sent_parts import SentPart
 
 Kind = Annotated[str, typer.Argument(metavar="|".join(KINDS), help="What to list.")]
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Only these.")]
@@ -53,11 +56,12 @@ def _sent(kind: str, entry: Entry, verbose: bool) -> dict[str, Any]:
     if kind != "methods" or not verbose:
         return {}
     from fedquilt.deploy.row_rules import row_rule
-    from fedquilt.sent_parts import EXAMPLE, sent_parts
+    from fedquilt.sent_parts import EXAMPLE, sent_parts, surveyed_parts
 
+    once = [part.to_dict() for part in surveyed_parts(entry.name)]
     parts = [part.to_dict() for part in sent_parts(entry.name)]
     return {
-        "leaves_a_client": {"example": EXAMPLE, "parts": parts},
+        "leaves_a_client": {"example": EXAMPLE, "once": once, "parts": parts},
         "changed_row_of_an_unannotated_class": str(row_rule(entry.name)),
     }
 
@@ -93,7 +97,7 @@ def _show(kind: str, entry: Entry) -> None:
         changed = ", ".join(f"{key} = {value}" for key, value in settings.items())
         results.print(Padding(Text(f'variant = "{name}": {changed}'), (0, 0, 1, 2)))
     if kind == "methods":
-        results.print(_sent_table(entry.name))
+        _show_sent(entry.name)
         results.print(Padding(Text(_row_rule(entry.name)), (0, 0, 1, 2)))
 
 
@@ -147,24 +151,33 @@ def _show_groups(chosen: list[Entry]) -> None:
         results.print(_settings_table(f"{name}: {kind}", fields))
 
 
-def _sent_table(method: str) -> Table:
-    from fedquilt.sent_parts import EXAMPLE, SentPart, sent_parts
+def _show_sent(method: str) -> None:
+    from fedquilt.sent_parts import EXAMPLE, sent_parts, surveyed_parts
 
-    def content(part: SentPart) -> str:
-        shapes = list(part.tensors.values())
-        if len(shapes) == 1:
-            return _shape(shapes[0])
-        return f"{len(shapes)} tensors, {part.numbers:,} numbers"
+    once = "What leaves a client, once before the first round"
+    results.print(_sent_table(once, surveyed_parts(method)))
+    every = _sent_table("What leaves a client, every round", sent_parts(method))
+    every.caption = f"for {EXAMPLE}"
+    results.print(every)
 
-    table = new_table("What leaves a client, every round", "part")
+
+def _sent_table(heading: str, parts: Iterable[SentPart]) -> Table:
+    table = new_table(heading, "part")
     for column in ("kind", "shape", "weight sent along", "can be summed securely"):
         table.add_column(column)
-    for part in sent_parts(method):
+    for part in parts:
         weight = "" if part.weight_shape is None else _shape(part.weight_shape)
         secure = "yes" if part.can_be_summed_securely else "no"
-        table.add_row(part.name, part.kind, content(part), weight, secure)
-    table.caption = f"for {EXAMPLE}"
+        table.add_row(part.name, part.kind, _content(part), weight, secure)
     return table
+
+
+def _content(part: SentPart) -> str:
+    shapes = list(part.tensors.values())
+    if len(shapes) == 1:
+        return _shape(shapes[0])
+    unit = " an image" if part.per_image else ""
+    return f"{len(shapes)} tensors, {part.numbers:,} numbers{unit}"
 
 
 def _row_rule(method: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fedquilt.losses.binary import elementwise_bce
@@ -38,7 +39,11 @@ def is_labelled(kind: Labels, labels: Tensor, known: Tensor) -> Tensor:
 def believe(
     kind: Labels, labels: Tensor, known: Tensor, teacher: Tensor, thresholds: tuple[float, float]
 ) -> Belief:
-    """True labels, and those a teacher's logits are sure of; the lower threshold comes first."""
+    """True labels, and those a teacher's logits are sure of; the lower threshold comes first.
+
+    Of one class an image, logits are the log-odds of shares that sum to 1: those of the softmax
+    head.
+    """
     if kind == "single":
         return _believe_class(labels, known, teacher.detach(), thresholds[1])
     return _believe_labels(labels, known, teacher.detach(), *thresholds)
@@ -60,7 +65,7 @@ def _believe_class(labels: Tensor, known: Tensor, teacher: Tensor, high: float) 
 
     But not of a class that was annotated as absent; then it has no target at all.
     """
-    share, winner = torch.softmax(teacher.float(), 1).max(1, keepdim=True)
+    share, winner = torch.sigmoid(teacher.float()).max(1, keepdim=True)
     labelled = is_labelled("single", labels, known)[:, None]
     is_filled = ~labelled & (share >= high) & ~known.gather(1, winner)
     guess = torch.zeros_like(labels).scatter(1, winner, 1.0) * is_filled
@@ -80,7 +85,7 @@ def belief_loss(
     """
     if kind == "single":
         wanted = weight * belief.valid * belief.targets
-        return -(wanted * torch.log_softmax(logits, 1)).sum(1).mean()
+        return -(wanted * F.logsigmoid(logits)).sum(1).mean()
     valid = belief.valid.to(weight.dtype)
     if weighed == "positives":
         return (elementwise_bce(logits, belief.targets, weight) * valid).mean()

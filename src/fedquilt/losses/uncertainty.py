@@ -20,10 +20,11 @@ def uncertainty(kind: Entropy, logits: Tensor, known: Tensor) -> Tensor:
     ``binary``: the mean entropy over an image's missing labels, in 0..1; 0 if none is missing.
     ``one_sided``, as in FedLSM's public code: -p ln p alone, over the number of all classes. It
     peaks at 1/e, so that of two equally sure guesses "present" looks surer than "absent".
-    ``softmax``, for images of one class each: the entropy over all classes, in 0..1.
+    ``softmax``, for images of one class each: the entropy over all classes, in 0..1; logits are
+    the log-odds of their shares.
     """
     if kind == "softmax":
-        log_shares = torch.log_softmax(logits, 1)
+        log_shares = F.logsigmoid(logits)
         return -(log_shares.exp() * log_shares).sum(1) / math.log(max(logits.shape[1], 2))
     if kind == "one_sided":
         return torch.where(known, 0.0, -torch.sigmoid(logits) * F.logsigmoid(logits)).mean(1)

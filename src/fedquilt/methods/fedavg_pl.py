@@ -5,11 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from fedquilt.aggregation import or_faintly
+from fedquilt.method import Local
 from fedquilt.methods.fedavg import FedAvg
+from fedquilt.payload import Update
+from fedquilt.tree import Weights
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvgPL(FedAvg):
-    """FedAvg whose loss contains annotated entries only; a blank label says nothing."""
+    """FedAvg whose loss contains annotated entries only; a blank label says nothing.
+
+    A client without any annotated label has nothing to learn from and does not count.
+    """
 
     unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
+
+    def weights_update(self, local: Local, weights: Weights) -> Update:
+        weight = float(len(local.data)) if self.weighting == "samples" else 1.0
+        learns = self.unannotated == "negative" or bool(local.data.known.any())
+        return self.weighted_update(local, weights, or_faintly(weight * learns, weight))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,7 +13,7 @@ from fedquilt.data.loading.batches import Batch
 from fedquilt.errors import UserError
 from fedquilt.losses.proximal import weighted_squared_distance
 from fedquilt.method import Local, State
-from fedquilt.methods.fedavg import FedAvg
+from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.payload import Sum, Update
 from fedquilt.task import Task
 from fedquilt.totals import Totals
@@ -25,7 +24,7 @@ ROUNDING = 1e-10  # a smaller share of the sum is what rounding left of the clie
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedCurv(FedAvg):
+class FedCurv(FedAvgPL):
     """FedAvg-PL plus lambda times the sum over other clients of F_j (theta - theta_j) squared.
 
     F_j is the diagonal Fisher of client j at its last weights theta_j. It is 0 for head rows of
@@ -41,7 +40,6 @@ class FedCurv(FedAvg):
     penalty is written as a square, which differs from the paper's sum by a constant.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     strength: float = 0.1  # lambda: how hard weights are held
     fisher_batch: int = 32  # images whose mean gradient is squared; 1: the Fisher as it is defined
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from fedquilt.losses.ramp import gaussian_ramp
 from fedquilt.losses.relation import relation_gap, relation_logits
 from fedquilt.method import Local, Stage, State
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.models.teacher import follow
+from fedquilt.models.teacher import follow, training_mode_output
 from fedquilt.payload import Mean, Update
 from fedquilt.task import Task
 from fedquilt.totals import Totals
@@ -38,7 +38,8 @@ class FedIRM(FedAvg):
     training over all annotated positives, not from a mean over batches, of which those without
     positives say one half; a client without positives of a class does not report its row; a row
     nobody reported is not matched. The teacher predicts in evaluation mode and follows batch-norm
-    statistics too; in the port it trains along.
+    statistics too; in the port it predicts in training mode. The variant ``released`` does as the
+    port, but for taking the matrix after training, too.
     """
 
     unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
@@ -49,6 +50,13 @@ class FedIRM(FedAvg):
     confidence: float = 0.7  # and each of its probabilities is above this or below 1 minus it
     temperature: float = 2.0  # logits are divided by it in a relation matrix
     teacher_decay: float = 0.99  # how much of the teacher a step leaves as it was, at most
+    teacher_mode: Literal["evaluation", "training"] = "evaluation"  # whose batch statistics it uses
+    matrix: Literal["positives", "batches"] = "positives"  # sent: over all annotated positives, or
+    # the mean over batches, where a batch without positives of a class says one half
+
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "released": {"teacher_mode": "training", "matrix": "batches"}
+    }
 
     def views(self, round_index: int) -> tuple[str, ...]:
         return ("weak", "weak")
@@ -69,7 +77,9 @@ class FedIRM(FedAvg):
 
     @property
     def tells_of(self) -> Mapping[str, TellsOf]:
-        return {**super().tells_of, "relation": "positives"}
+        # A mean over batches also tells of annotated classes without positives: one half.
+        rows: TellsOf = "positives" if self.matrix == "positives" else "sides"
+        return {**super().tells_of, "relation": rows}
 
     def stages(self, round_index: int) -> tuple[Stage, ...]:
         return (Stage(name=WARM_UP if round_index < self.warmup_rounds else "matching"),)
@@ -87,13 +97,18 @@ class FedIRM(FedAvg):
         supervised = supervised + self.supervised_loss(local, second, batch)
         if local.stage == WARM_UP:
             return supervised
-        teacher = local.forward(local.state["teacher"], batch.views[1]).logits
+        teacher = self._teacher_logits(local, batch.views[1])
         received = local.received
         source = relation_logits(first, self.sure_positives(first), self.temperature)
         consistency = squared_gap(first, teacher).sum(1).mean()
         matching = relation_gap(source, received["relation"], received["reported"])
         strength: Tensor = self.strength * local.state["ramp"]
         return supervised + strength * (consistency + matching)
+
+    def _teacher_logits(self, local: Local, images: Tensor) -> Tensor:
+        if self.teacher_mode == "training":
+            return training_mode_output(local.model, local.state["teacher"], images).logits
+        return local.forward(local.state["teacher"], images).logits
 
     def sure_positives(self, logits: Tensor) -> Tensor:
         """Labels predicted present on images of which every label is sure, (B, C) bool."""
@@ -113,13 +128,22 @@ class FedIRM(FedAvg):
         relation = torch.zeros_like(local.received["relation"])
         count = torch.zeros_like(relation[0])
         if local.round_index >= self.warmup_rounds - 1:
-            data = local.data
-            logits = local.predict(weights, "plain").logits
-            present = data.positives()
-            relation = torch.sigmoid(relation_logits(logits, present, self.temperature))
-            count = present.any(0) * float(len(data))
+            relation, reports = self._matrix(local, weights)
+            count = reports * float(len(local.data))
         parts = self.weights_update(local, weights)
         return {**parts, "relation": Mean(relation, count)}, without(local.state, "ramp")
+
+    def _matrix(self, local: Local, weights: Weights) -> tuple[Tensor, Tensor]:
+        """The client's relation matrix, and whether it reports each row, (C,) bool."""
+        data, logits = local.data, local.predict(weights, "plain").logits
+        present = data.positives()
+        size = len(data) if self.matrix == "positives" else self.training.batch_size
+        matrices = [
+            torch.sigmoid(relation_logits(some, members, self.temperature))
+            for some, members in zip(logits.split(size), present.split(size))
+        ]
+        reports = present if self.matrix == "positives" else data.known
+        return torch.stack(matrices).mean(0), reports.any(0)
 
     def update(self, server: State, totals: Totals) -> State:
         return super().update(server, totals) | {

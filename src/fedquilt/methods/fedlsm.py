@@ -23,6 +23,7 @@ from fedquilt.losses.tagged import NO_TAG, no_tags
 from fedquilt.losses.uncertainty import Entropy, by_uncertainty, uncertainty
 from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
+from fedquilt.models.spec import ModelSpec
 from fedquilt.models.teacher import follow
 from fedquilt.payload import Sum, Update
 from fedquilt.task import Task
@@ -53,7 +54,7 @@ class FedLSM(FedAvg):
     weighed: Weighed = "positives"  # what w_c weighs; mean: all entries' mean (several labels)
     head_rows: HeadRows = "annotators"  # whose head rows count where nobody drew a positive
     draw_counts: bool = True  # AWPA: head rows by the positives drawn; False: by ``head_rows``
-    labels: Labels = "multi"  # single: an image is of one class; if that is blank, of an unknown
+    labels: Labels = "multi"  # single: of one class an image, by a softmax; blank: of an unknown
     thresholds: tuple[float, float] = (0.01, 0.85)  # tau_n, tau_p: sure that absent, or present
     uncertain_thresholds: tuple[float, float] = (0.005, 0.7)  # likewise, for uncertain images
     entropy: Literal["binary", "one_sided"] = "binary"  # of several labels; one_sided: -p ln p only
@@ -87,6 +88,9 @@ class FedLSM(FedAvg):
             )
         if self.unannotated != "skip":
             raise UserError("fedlsm fills in blank labels; leave unannotated at 'skip'")
+
+    def network(self, wanted: ModelSpec) -> ModelSpec:
+        return wanted if self.labels == "multi" else wanted.with_softmax()
 
     def views(self, round_index: int) -> tuple[str, ...]:
         return ("strong", "weak")  # the student's and the teacher's

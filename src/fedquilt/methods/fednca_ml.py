@@ -34,7 +34,8 @@ class FedNCAML(FedAvg):
     As a query it draws the class's own feature out of the feature map by attention (LADM); as a
     classifier it scores that feature. Features of absent classes are kept from looking like any
     class (rejection), those of present ones are drawn to their own class (compaction). The server
-    averages clients equally.
+    averages clients equally. ``fedquilt predict RUN IMAGE --attention FOLDER`` draws where each
+    class looks.
 
     Deviations: all losses contain annotated labels only. Scale and bias, where wanted, are part of
     the scores in every loss except cosines. The learning rate is constant; the authors' code warms

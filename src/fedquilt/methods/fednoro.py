@@ -9,6 +9,16 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from fedquilt.aggregation import (
+    change_of,
+    distance_aware_weights,
+    distances_to_nearest,
+    inner_products,
+    mixed_models,
+    whole_model,
+    whole_models,
+)
+from fedquilt.cells import TellsOf
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch
 from fedquilt.errors import UserError
@@ -18,7 +28,9 @@ from fedquilt.losses.prior import PositiveWeight, adjust_logits, clamp_prior
 from fedquilt.losses.ramp import gaussian_ramp
 from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.payload import Update
+from fedquilt.payload import Gather, Update
+from fedquilt.task import Task
+from fedquilt.totals import Totals
 from fedquilt.tree import Weights, without
 
 
@@ -28,11 +40,13 @@ class FedNoRo(FedAvg):
 
     The teacher's logits are divided by a temperature below 1, which sharpens its predictions.
 
-    Deviations: every client counts as noisy, because each has unannotated labels. So there is no
-    first stage that looks for noisy clients by a mixture of Gaussians, and no aggregation by the
-    distance to clean ones. As in the FedMLP authors' port, labels are held by squared distances
-    of probabilities. The prior in the logits is that of the paper, from annotated labels. The
-    variant ``ported`` is that port, which leaves the prior out.
+    Deviations: noisy are clients with unannotated labels, mostly all of them. So there is no first
+    stage that looks for them by a mixture of Gaussians; nor does the paper's aggregation by the
+    distance to clean clients do anything unless somebody annotated everything. It is there as
+    ``distance_aware``, and then clients' models cannot be summed securely. As in the FedMLP
+    authors' port, labels are held by squared distances of probabilities. The prior in the logits
+    is that of the paper, from annotated labels. The variant ``ported`` is that port, which leaves
+    the prior out.
     """
 
     unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
@@ -42,6 +56,9 @@ class FedNoRo(FedAvg):
     ramp_start: int = 10  # the round up to which the teacher's share is smallest
     ramp_end: int = 499  # the round from which it is whole; set it to the last round
     teacher_temperature: float = 0.8  # the teacher's logits are divided by this
+    distance_aware: bool = (
+        False  # DaAgg: a client far from all that annotated everything counts less
+    )
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"ported": {"logit_adjustment": False}}
 
@@ -55,6 +72,21 @@ class FedNoRo(FedAvg):
                 "method needs teacher_temperature > 0 and ramp_end >= ramp_start, found "
                 f"{self.teacher_temperature}, {self.ramp_end} and {self.ramp_start}"
             )
+        if self.distance_aware and (self.head_rows != "all" or self.weighting != "samples"):
+            raise UserError(
+                "method.distance_aware weighs whole models by images and distance; leave head_rows "
+                f"and weighting as they are, found {self.head_rows!r} and {self.weighting!r}"
+            )
+
+    def template(self, received: State, task: Task) -> Update:
+        if not self.distance_aware:
+            return super().template(received, task)
+        return _judged_model(whole_model(received["weights"], task.layout, 0), is_clean=False)
+
+    @property
+    def tells_of(self) -> Mapping[str, TellsOf]:
+        alone: dict[str, TellsOf] = {"images": "images", "is_clean": "images"}
+        return {**super().tells_of, **(alone if self.distance_aware else {})}
 
     def init_client(self, data: ClientData) -> State:
         share = data.positive_counts() / data.annotated_counts().clamp(min=1)
@@ -77,8 +109,27 @@ class FedNoRo(FedAvg):
         return (1.0 - share) * masked_mean(entries, supervised) + share * held
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
-        return self.weights_update(local, weights), without(local.state, "teacher_share")
+        state = without(local.state, "teacher_share")
+        if not self.distance_aware:
+            return self.weights_update(local, weights), state
+        change = change_of(weights, local.received["weights"])
+        model = whole_model(change, local.layout, len(local.data))
+        return _judged_model(model, is_clean=bool(local.data.known.all())), state
+
+    def update(self, server: State, totals: Totals) -> State:
+        if not self.distance_aware:
+            return super().update(server, totals)
+        changes, images = whole_models(totals)
+        verdicts = totals.each("is_clean")
+        is_clean = torch.stack([verdicts[name] for name in sorted(verdicts)]) > 0
+        distances = distances_to_nearest(inner_products(changes), is_clean)
+        shares = distance_aware_weights(images, distances)
+        return self.moved(server, *mixed_models(server["weights"], totals, changes, shares))
 
     def teacher_share(self, round_index: int) -> float:
         """w_t: how much of the loss is the teacher's."""
         return self.distillation * gaussian_ramp(round_index, self.ramp_start, self.ramp_end)
+
+
+def _judged_model(model: Update, *, is_clean: bool) -> Update:
+    return {**model, "is_clean": Gather(torch.tensor(float(is_clean)))}

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from math import inf
 
 from torch import Tensor
 
 from fedquilt.data.loading.batches import Batch
+from fedquilt.errors import UserError
 from fedquilt.losses.proximal import squared_distance
 from fedquilt.method import Local
-from fedquilt.methods.fedavg import FedAvg
+from fedquilt.methods.fedavg_pl import FedAvgPL
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedProx(FedAvg):
+class FedProx(FedAvgPL):
     """FedAvg-PL plus (mu / 2) times the squared distance to the received weights.
 
     Only trainable weights are held, not batch-norm statistics. The pull also keeps head rows of
     un-annotated classes in place. With mu = 0 it is FedAvg-PL.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     mu: float = 0.01  # strength of the pull
+
+    def __post_init__(self) -> None:
+        training = self.training
+        # From there on steps of the pull alone go beyond the received weights farther and farther.
+        limit = 2 * (1 + training.momentum) / training.lr if training.optimizer == "sgd" else inf
+        if not 0 <= self.mu < limit:
+            raise UserError(
+                f"method.mu must be at least 0 and below {limit:g}, found {self.mu:g}; by sgd with "
+                f"training.lr = {training.lr:g} a stronger pull makes the weights diverge"
+            )
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         supervised = super().loss(local, batch)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fedquilt.data.client_data import ClientData
@@ -15,11 +16,12 @@ from fedquilt.errors import UserError
 from fedquilt.losses.binary import masked_bce
 from fedquilt.losses.positive_unlabelled import nonnegative_risk, softmax_risk
 from fedquilt.method import Local, State
-from fedquilt.methods.fedavg import FedAvg
+from fedquilt.methods.fedavg_pl import FedAvgPL
+from fedquilt.models.spec import ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedPU(FedAvg):
+class FedPU(FedAvgPL):
     """FedAvg-PL in which blank labels of a class with annotated positives only say something.
 
     Where a client has marked positives of a class and left all else blank, its blank images stand
@@ -33,7 +35,6 @@ class FedPU(FedAvg):
     data. A class without a positive in the batch is left out of that batch's risk.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     prior: tuple[float, ...] | None = None  # pi: share of positives among a client's blank images,
     # one for all classes or one per class; needed where a class has positives only
     risk: Literal["non-negative", "softmax"] = "non-negative"  # per class, or one class an image
@@ -46,6 +47,9 @@ class FedPU(FedAvg):
     def __post_init__(self) -> None:
         if self.prior is not None and not all(0 < share < 1 for share in self.prior):
             raise UserError(f"method.prior must be between 0 and 1, found {self.prior}")
+
+    def network(self, wanted: ModelSpec) -> ModelSpec:
+        return wanted.with_softmax() if self.risk == "softmax" else wanted
 
     def init_client(self, data: ClientData) -> State:
         positives, annotated = data.positive_counts(), data.annotated_counts()
@@ -77,7 +81,8 @@ class FedPU(FedAvg):
         prior = local.state["prior"]
         positive = batch.known & (batch.labels == 1)
         if self.risk == "softmax":
-            return softmax_risk(logits, positive, owned, prior, self.softmax_weight)
+            log_shares = F.logsigmoid(logits)  # the head gives log-odds of shares
+            return softmax_risk(log_shares, positive, owned, prior, self.softmax_weight)
         labels, known = self.supervision(batch)
         binary = known & ~owned
         supervised = masked_bce(logits, labels, binary, local.state["positive_weight"])

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch
+from fedquilt.errors import UserError
 from fedquilt.losses.binary import elementwise_bce, masked_mean
 from fedquilt.losses.divergence import bernoulli_kl
 from fedquilt.losses.prior import PositiveWeight, adjust_logits, clamp_prior
 from fedquilt.losses.suppression import logit_suppression
+from fedquilt.losses.vacancy import calibrated_cross_entropy, soft_maxima, vacant_divergence
 from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
 
@@ -28,7 +31,9 @@ class FedVLS(FedAvg):
     Deviations: no multi-label form is published. Here each class is a variable of its own: the
     paper's softmax over vacant classes is blind to a shift of all of them and constant for a
     single one. Suppression runs over a class's negatives; the paper's code also counts each
-    positive as a logit of 0.
+    positive as a logit of 0. The variant ``published`` is that code, for images of one class each;
+    an image without a label is only distilled. Its scores are no log-odds: of its metrics, only
+    those of rankings within a class say something.
     """
 
     unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
@@ -36,14 +41,28 @@ class FedVLS(FedAvg):
     calibration: bool = True  # the client's prior in the logits
     distillation: float = 0.1  # lambda: strength of holding vacant classes to the received model
     suppression: float = 0.005  # beta: strength of the penalty on logits of negatives
+    labels: Literal["multi", "single"] = "multi"  # single: classes compete in a softmax
+
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"published": {"labels": "single"}}
 
     def init_client(self, data: ClientData) -> State:
         positives = data.positive_counts()
-        prior = clamp_prior(positives / data.annotated_counts().clamp(min=1), len(data))
+        several = data.images_of_several_classes()
+        if self.labels == "single" and several:
+            raise UserError(
+                f"client {data.name!r} holds {several} images that are positive for several "
+                "classes; set method.labels to 'multi', or use the default variant"
+            )
+        if self.labels == "single":
+            prior = positives / positives.sum().clamp(min=1)
+        else:
+            prior = clamp_prior(positives / data.annotated_counts().clamp(min=1), len(data))
         return super().init_client(data) | {"prior": prior, "vacant": positives == 0}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         logits = local.model(batch.views[0]).logits
+        if self.labels == "single":
+            return self._softmax_loss(local, batch, logits)
         labels, believed = self.supervision(batch)
         supervised = believed & ~local.state["vacant"]
         prior = local.state["prior"]
@@ -60,3 +79,15 @@ class FedVLS(FedAvg):
             negatives = supervised & (targets == 0)
             loss = loss + self.suppression * logit_suppression(logits, negatives, supervised, prior)
         return loss
+
+    def _softmax_loss(self, local: Local, batch: Batch, logits: Tensor) -> Tensor:
+        positive = batch.known & (batch.labels == 1)
+        prior: Tensor = local.state["prior"]
+        even = torch.full_like(prior, 1 / len(prior))
+        loss = calibrated_cross_entropy(logits, positive, prior if self.calibration else even)
+        if self.distillation:
+            teacher = local.forward(local.received["weights"], batch.views[0]).logits
+            loss = loss + self.distillation * vacant_divergence(
+                teacher, logits, local.state["vacant"]
+            )
+        return loss + self.suppression * (prior * soft_maxima(logits, positive, prior)).sum()

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fedquilt.aggregation import Weighting, weight_parts
-from fedquilt.method import Local, State
+from fedquilt.errors import UserError
+from fedquilt.method import Local, Stage, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.payload import Update
 from fedquilt.task import Task
@@ -21,11 +22,25 @@ class FlexibleFL(FedAvg):
     Every client has a model of its own. Head rows of classes it does not annotate stay as they
     were initialised, so they tell nothing.
 
-    Not covered: the authors train the private heads further once the shared backbone is done.
+    The authors train the private heads further once the shared backbone is done: set
+    ``shared_rounds``, and in all rounds after these nothing is shared any more.
     """
 
     unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     weighting: Weighting = "uniform"  # of clients, for everything that is shared
+    shared_rounds: int | None = None  # rounds that train the backbone; all, if left out
+
+    def __post_init__(self) -> None:
+        if self.shared_rounds is not None and self.shared_rounds < 1:
+            raise UserError(f"method.shared_rounds must be at least 1, found {self.shared_rounds}")
+
+    def stages(self, round_index: int) -> tuple[Stage, ...]:
+        if not self._is_private(round_index):
+            return super().stages(round_index)
+        return (Stage(name="head", frozen=("backbone.",)),)
+
+    def _is_private(self, round_index: int) -> bool:
+        return self.shared_rounds is not None and round_index >= self.shared_rounds
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         head = task.layout.head
@@ -47,6 +62,8 @@ class FlexibleFL(FedAvg):
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         head = {name: weights[name] for name in local.layout.head}
         shared = {name: value for name, value in weights.items() if name not in head}
+        if self._is_private(local.round_index):
+            shared = local.received["weights"]  # batch norm's statistics stay, too
         without_head = replace(local, layout=replace(local.layout, head=()))
         return self.weights_update(without_head, shared), {**local.state, "head": head}
 

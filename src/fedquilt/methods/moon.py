@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from torch import Tensor
 
@@ -11,14 +10,14 @@ from fedquilt.data.loading.batches import Batch
 from fedquilt.errors import UserError
 from fedquilt.losses.contrastive import model_contrast
 from fedquilt.method import Local, State
-from fedquilt.methods.fedavg import FedAvg
+from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.models.spec import ModelSpec
 from fedquilt.payload import Update
 from fedquilt.tree import Weights
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moon(FedAvg):
+class Moon(FedAvgPL):
     """FedAvg-PL plus mu times a contrast: near the received model, far from the client's last ones.
 
     What is compared is a projection of the features, on which the head sits. In a client's first
@@ -26,7 +25,6 @@ class Moon(FedAvg):
     network. The contrast needs no labels, so that nothing of it changes for several labels.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     mu: float = 1.0  # strength of the contrast
     temperature: float = 0.5  # tau: what cosines are divided by
     buffer_size: int = 1  # last local models a client keeps

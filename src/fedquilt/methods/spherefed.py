@@ -12,12 +12,12 @@ from torch import Tensor
 from fedquilt.cells import TellsOf
 from fedquilt.data.loading.batches import Batch
 from fedquilt.errors import UserError
-from fedquilt.losses.binary import masked_mean
+from fedquilt.losses.binary import masked_bce, masked_mean
 from fedquilt.losses.prior import PositiveWeight
 from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.calibration import class_moments, ridge_rows
-from fedquilt.models.heads.sphere import on_sphere, scores_of
+from fedquilt.models.heads.sphere import MIDDLE, on_sphere, scores_of
 from fedquilt.models.spec import ModelSpec
 from fedquilt.payload import Sum, Update
 from fedquilt.task import Task
@@ -36,19 +36,24 @@ class SphereFed(FedAvg):
     and the server computes the head from them in closed form, by ridge regression.
 
     Deviations: labels are masked, also in the closed form, class by class. Two positives cannot
-    both score 1 on orthonormal rows; ``target`` says what is asked for. The strength of the ridge
-    is ours. In the last round clients still run their steps, and drop what comes of them.
+    both score 1 on orthonormal rows; ``target`` says what is asked for, and with ``fit`` set to
+    cross-entropy a score need only be on the right side of one half. The strength of the ridge
+    and the scale are ours. In the last round clients still run their steps, and drop what comes of
+    them.
     """
 
     unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     positive_weight: PositiveWeight = "none"  # w_c, from annotated entries only
     target: Literal["multihot", "scaled"] = "multihot"  # 1, or 1 / sqrt(positives of the image)
+    fit: Literal["squares", "cross-entropy"] = "squares"  # of scores to labels, while training
+    scale: float = 16.0  # of scores in the cross-entropy, whose logit is 0 at a score of one half
     calibrate: bool = True  # FFC: spend the last round on the closed form, if it is not the only
     ridge: float = 1.0  # lambda of the closed form, where a feature counts 1
 
     def __post_init__(self) -> None:
-        if not self.ridge > 0:
-            raise UserError(f"method.ridge must be positive, found {self.ridge}")
+        if not self.ridge > 0 or not self.scale > 0:
+            found = f"{self.ridge} and {self.scale}"
+            raise UserError(f"method.ridge and method.scale must be positive, found {found}")
 
     def network(self, wanted: ModelSpec) -> ModelSpec:
         return replace(wanted, head="sphere")
@@ -80,6 +85,9 @@ class SphereFed(FedAvg):
     def loss(self, local: Local, batch: Batch) -> Tensor:
         scores = scores_of(local.model(batch.views[0]).logits)
         labels, believed = self.supervision(batch)
+        if self.fit == "cross-entropy":
+            logits = self.scale * (scores - MIDDLE)
+            return masked_bce(logits, labels, believed, local.state["positive_weight"])
         positives = believed & (labels == 1)
         share = positives.sum(1, keepdim=True).clamp(min=1).rsqrt()  # 1 / sqrt(m)
         targets = positives * (share if self.target == "scaled" else torch.ones_like(share))

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedquilt.aggregation import HeadRows, Weighting
+from fedquilt.errors import UserError
 from fedquilt.losses.prior import PositiveWeight
+from fedquilt.method import Stage
 from fedquilt.methods.fedavg import FedAvg
 
 
@@ -17,11 +19,24 @@ class SurgicalAggregation(FedAvg):
     A client counts once, whatever it holds; a row without an annotator in the cohort rests. The
     loss contains annotated labels only, as for a client that has no other outputs.
 
-    Not covered: the authors' code trains each client's head alone before the first round, with the
-    backbone at rest, and keeps batch norm at its pretrained statistics (they call it FedBN+).
+    The authors' code trains each client's head alone before the first round, with the backbone at
+    rest: set ``head_steps``. A client that is not drawn into the first round goes without.
+
+    Not covered: that code keeps batch norm at its pretrained statistics (they call it FedBN+).
     """
 
     unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     positive_weight: PositiveWeight = "none"  # w_c, from annotated entries only
     weighting: Weighting = "uniform"  # of clients, for everything but head rows
     head_rows: HeadRows = "annotators"  # whose head rows count: annotators, as much as the body
+    head_steps: int = 0  # steps of the head alone, at the start of the first round
+
+    def __post_init__(self) -> None:
+        if self.head_steps < 0:
+            raise UserError(f"method.head_steps must be 0 or more, found {self.head_steps}")
+
+    def stages(self, round_index: int) -> tuple[Stage, ...]:
+        if round_index > 0 or self.head_steps == 0:
+            return super().stages(round_index)
+        head_alone = Stage(name="head", steps=self.head_steps, frozen=("backbone.",))
+        return (head_alone, *super().stages(round_index))

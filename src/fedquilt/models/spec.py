@@ -13,7 +13,7 @@ from fedquilt.errors import UserError
 from fedquilt.models.backbones import build_backbone, feature_count
 from fedquilt.models.class_names.text_vectors import once_trained
 from fedquilt.models.feature_map import map_width
-from fedquilt.models.heads import ON_MAPS, Setting, build_named_head
+from fedquilt.models.heads import ON_MAPS, SOFTMAX, Setting, build_named_head
 from fedquilt.models.network import Network
 from fedquilt.models.projection import project
 from fedquilt.models.weights import load_backbone
@@ -63,6 +63,14 @@ class ModelSpec:
     def for_weights_at_hand(self) -> ModelSpec:
         """Builds a network to be written over, so nothing is fetched or encoded for it again."""
         return replace(self, weights="random", head_settings=once_trained(self.head_settings))
+
+    def with_softmax(self) -> ModelSpec:
+        """For images of one class each: the linear head's classes then exclude each other."""
+        if self.head not in ("linear", SOFTMAX):
+            raise UserError(
+                f"for images of one class each model.head must be 'linear', found {self.head!r}"
+            )
+        return replace(self, head=SOFTMAX)
 
     def _check(self, channels: int) -> None:
         for name, values in (("mean", self.mean), ("std", self.std)):

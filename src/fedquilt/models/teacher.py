@@ -7,6 +7,7 @@ from collections.abc import Collection
 import torch
 from torch import Tensor, nn
 
+from fedquilt.models.network import Output
 from fedquilt.tree import Weights
 
 
@@ -26,3 +27,15 @@ def follow(
             else decay * old + (1 - decay) * entries[name].detach()
             for name, old in teacher.items()
         }
+
+
+def training_mode_output(network: nn.Module, teacher: Weights, images: Tensor) -> Output:
+    """What the teacher says by the batch's own statistics; ``network`` must be in training mode.
+
+    Statistics are lent as copies: batch norm writes into them.
+    """
+    parameters = dict(network.named_parameters())
+    lent = {name: value if name in parameters else value.clone() for name, value in teacher.items()}
+    with torch.no_grad():
+        output: Output = torch.func.functional_call(network, lent, (images,))
+    return output

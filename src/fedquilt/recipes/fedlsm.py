@@ -22,8 +22,8 @@ REMARKS = (
 )
 TABLE2_REMARK = (
     "Each class has a sigmoid of its own and is present from 0.5, accuracy is the share of images "
-    "with all labels right; in the paper classes compete in a softmax and the largest wins. FedPU "
-    "and the row fedlsm-softmax (--cells) do train a softmax: of theirs only AUC says something."
+    "with all labels right; in the paper classes compete in a softmax and the largest wins. In "
+    "the rows fedpu and fedlsm-softmax (--cells) it is present from a share of 0.5 in a softmax."
 )
 # A client's most and least uncertain images: the paper's on the paper's data, else the same shares
 # of a client's images.

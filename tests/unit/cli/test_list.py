@@ -58,10 +58,23 @@ def test_verbose_shows_settings_variants_and_what_leaves_a_client():
     assert "scaffold" not in text
 
 
+def test_verbose_shows_what_is_sent_once_and_what_of_it_is_gathered():
+    text = list_("methods", "fedalc", "--verbose").stdout
+    _, once, every_round = text.split("What leaves a client, ")
+    assert once.startswith("once before the first round")
+    assert "owned Gather 5 no" in " ".join(once.split())
+    # An image: 16 bytes of its keyed hash, and whether each of 5 classes is present.
+    assert "codes Gather 2 tensors, 21" in " ".join(once.split())
+    assert every_round.startswith("every round")
+    assert "codes" not in every_round
+
+
 def test_verbose_json_holds_what_leaves_a_client():
     (entry,) = json.loads(list_("methods", "scaffold", "-v", "--json").stdout)
     parts = {part["name"]: part["kind"] for part in entry["leaves_a_client"]["parts"]}
     assert parts == {"body": "Mean", "head": "Mean", "control": "Sum", "training_loss": "Mean"}
+    once = {part["name"]: part["kind"] for part in entry["leaves_a_client"]["once"]}
+    assert once == {"annotators": "Sum"}
 
 
 def test_verbose_recipe_is_shown_whole():

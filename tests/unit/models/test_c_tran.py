@@ -133,7 +133,7 @@ def test_vectors_are_learnt_if_asked_for_or_if_there_are_no_names(class_names: t
     assert {"labels", "negative", "positive"} <= learnt
     assert not list(head.buffers())
     assert head.labels.shape == (5, 16)
-    assert head.labels.abs().max() <= 0.25  # 1 / sqrt(16)
+    assert 0.2 < head.labels.abs().max() <= 0.25  # 1 / sqrt(16)
     head(torch.randn(2, 16, 2, 2), torch.ones(2, 5)).logits.sum().backward()
     assert bool(head.labels.grad.any())
     assert bool(head.positive.grad.any())

@@ -80,6 +80,18 @@ def test_images_do_not_hear_each_other():
     torch.testing.assert_close(graph(nodes[1:], edges), before[1:])
 
 
+def test_the_graph_is_two_residual_blocks_and_a_convolution_to_one_number():
+    graph, edges, nodes = EdgeGraph(4), seeded(3, 3, 4), seeded(5, 3, 4)
+    found = graph(nodes, edges)
+    hidden = nodes
+    for block in (graph.first, graph.second):
+        told = block.convolution(hidden, edges).reshape(15, 4)  # the nodes of all images
+        spread = told.var(0, unbiased=False)
+        normed = (told - told.mean(0)) / (spread + block.norm.eps).sqrt()
+        hidden = hidden + normed.clamp(min=0).reshape(5, 3, 4)
+    torch.testing.assert_close(found, graph.output(hidden, edges)[:, :, 0])
+
+
 def test_edges_matter_and_a_single_class_has_none():
     graph, nodes = EdgeGraph(4).eval(), seeded(2, 3, 4)
     assert not torch.allclose(graph(nodes, seeded(3, 3, 4)), graph(nodes, torch.zeros(3, 3, 4)))

@@ -24,6 +24,7 @@ def build(scenes: str = "k-means", seed: int = 0) -> Network:
 
 def head(features: int = 2) -> SceneGCNHead:
     """Two scenes with centres (0, 0) and (10, 0)."""
+    torch.manual_seed(0)
     made = build_scene_gcn(features, 3, 0, class_names=NAMES, **SETTINGS)
     made.centres[1, 0] = 10.0
     return made
@@ -74,6 +75,26 @@ def test_nothing_is_counted_without_labels_or_out_of_training(is_training: bool)
     given = () if is_training else (torch.ones(1, 3),)
     made(maps((1.0, 0.0)), *given)
     assert all(torch.equal(value, before[name]) for name, value in made.named_buffers())
+
+
+def test_logits_by_the_formula_class_by_class():
+    """tanh of a layer over a label's own feature and its related one, then the class's row."""
+    made = head().eval()
+    made.matrices[:] = tensor([[4.0, 2.0, 0.0], [2.0, 3.0, 1.0], [0.0, 1.0, 5.0]])
+    with torch.no_grad():
+        made.bias.copy_(tensor([0.5, -1.0, 2.0]))
+    images = maps((1.0, 0.0), (9.0, 4.0))
+    output = made(images)
+    own = made.attention(images.flatten(2).mT, made.labels)
+    related = made.graph(own, label_adjacency(made.matrices))
+    weight, shift = made.join.weight, made.join.bias
+    for image in range(2):
+        for column in range(3):
+            both = torch.cat([own[image, column], related[image, column]])
+            logit = torch.tanh(weight @ both + shift) @ made.weight[column] + made.bias[column]
+            torch.testing.assert_close(output.logits[image, column], logit)
+    torch.testing.assert_close(output.features, tensor([[1.0, 0.0], [9.0, 4.0]]))
+    torch.testing.assert_close(output.per_class, own)
 
 
 def test_each_image_uses_the_graph_of_its_own_scene():

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fedquilt.errors import UserError
-from fedquilt.models.head_parts.class_branches import ClassBranches
+from fedquilt.models.head_parts.class_branches import ClassBranches, ClassOutputs
 from fedquilt.models.heads.site_aware import build_site_aware
 from fedquilt.models.network import layout_of, read_weights
 from fedquilt.models.spec import ModelSpec
@@ -64,6 +64,16 @@ def test_in_evaluation_an_image_does_not_depend_on_its_neighbours():
     images = torch.rand(2, 1, 8, 8)
     other = torch.stack([1 - images[0], images[1]])
     assert torch.equal(network(images).logits[1], network(other).logits[1])
+
+
+def test_an_output_is_a_row_of_weights_and_batch_norm():
+    outputs = ClassOutputs(class_count=3, width=4)
+    nodes = torch.randn(7, 3, 4, generator=torch.Generator().manual_seed(0))
+    found = outputs(nodes)
+    for column in range(3):
+        logits = nodes[:, column] @ outputs.weight[column]
+        normed = (logits - logits.mean()) / (logits.var(unbiased=False) + outputs.norm.eps).sqrt()
+        torch.testing.assert_close(found[:, column], normed)
 
 
 def test_without_a_graph_each_class_has_its_own_output():

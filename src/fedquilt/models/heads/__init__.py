@@ -13,10 +13,12 @@ from fedquilt.registry import find
 
 Setting: TypeAlias = bool | int | float | str
 
+SOFTMAX = "softmax"  # of classes that exclude each other
 # Builders take (feature_count, class_count, seed), then options by name. One that has an argument
 # ``class_names`` is given the names.
 HEADS = {
     "linear": "fedquilt.models.heads.linear:build_head",
+    SOFTMAX: "fedquilt.models.heads.softmax:build_softmax_head",
     "sphere": "fedquilt.models.heads.sphere:build_sphere_head",
     "cosine": "fedquilt.models.heads.cosine:build_cosine_head",
     "etf": "fedquilt.models.head_parts.class_directions:build_etf_head",

@@ -1,0 +1,49 @@
+"""A site that joins after a study has begun takes part from then on, under every method."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from remote_sites import CallingChannel, make_clients, make_engine, make_sites, make_study
+from tiny_federation import METHOD_NAMES, Federation, make_method
+
+from fedquilt.client_states import StatesInMemory
+from fedquilt.method import Method, State
+from fedquilt.rounds import run_rounds, start_server
+from fedquilt.tree import flatten, same_bits
+
+BOUNDS = ("centralised", "full-labels")  # have no sites
+LATE = "site-2"
+
+
+@pytest.mark.parametrize("name", [name for name in METHOD_NAMES if name not in BOUNDS])
+def test_a_late_site_is_counted_as_if_it_had_only_sat_out(name: str, tmp_path: Path) -> None:
+    """It misses the survey and the first round; the two others annotate every class."""
+    method = make_method(name)
+    study = make_study(method, quorum=2)
+    sites = make_sites(study, tmp_path)
+    punctual = {site: rounds for site, rounds in sites.items() if site != LATE}
+    engine = make_engine(study, CallingChannel(punctual), tmp_path)
+    server = start_server(method, study.task, engine)
+    first = next(iter(run_rounds(method, study.task, engine, server)))
+    assert LATE not in first.cohort
+
+    engine = make_engine(study, CallingChannel(sites), tmp_path)
+    for round_ in run_rounds(method, study.task, engine, first.server, first_round=1):
+        assert LATE in round_.cohort
+        assert engine.last.missing == {}
+    assert all(bool(leaf.isfinite().all()) for leaf in flatten(round_.server).values())
+    assert same_bits(round_.server, _in_one_process(method))
+
+
+def _in_one_process(method: Method) -> State:
+    """The same study as a simulation whose third client is drawn from the second round on."""
+    federation = make_clients(method)
+    task, engine = federation.task, federation.engine(StatesInMemory())
+    two = {client: data for client, data in federation.clients.items() if client != LATE}
+    server = start_server(method, task, Federation(task, two).engine())
+    server = method.update(server, engine.exchange(method, method.broadcast(server), 0, list(two)))
+    for round_ in run_rounds(method, task, engine, server, first_round=1):
+        server = round_.server
+    return server

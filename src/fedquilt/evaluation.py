@@ -65,6 +65,10 @@ def evaluate(
     probabilities = predict_probabilities(
         forward, weights, dataset.images, task, batch_size=settings.batch_size, device=device
     )
+    return report_on(probabilities, dataset, settings)
+
+
+def report_on(probabilities: Tensor, dataset: MultiLabelDataset, settings: Evaluation) -> Report:
     return score(
         probabilities,
         dataset.labels,

@@ -21,6 +21,7 @@ from fedquilt.recipe import Recipe
 from fedquilt.rounds import Round, run_rounds, start_server
 from fedquilt.run_folder import RunFolder
 from fedquilt.simulation import Simulation, simulate
+from fedquilt.site_assessment import NO_SITES, SiteRows, rows_of_sites
 
 CACHE = Path(".cache") / "fedquilt"
 
@@ -139,7 +140,9 @@ class _Run:
     def finish(self) -> None:
         """Write the result and the model; running it twice changes nothing."""
         method, task = self.recipe.method, self.simulation.task
-        assessment = self._assess()
+        clients = [holding.name for holding in self.simulation.allocation.holdings]
+        sites = rows_of_sites(self.simulation.splits.test, self.recipe.partition, clients)
+        assessment = self._assess(sites)
         models = models_of(method, self.server, self.engine)
         save_models(self.folder, self.recipe, task, models)
         history = self.folder.history.read()
@@ -153,6 +156,7 @@ class _Run:
             "spread_over_clients": assessment.spread,
             "reports": {name: report.to_dict() for name, report in assessment.reports.items()},
             "annotation_status": nan_to_none(assessment.annotation_status),
+            **({} if assessment.by_site is None else {"by_site": assessment.by_site.to_dict()}),
             "pseudo_labels": self.audit.summary(),
             "bytes_up": sum(record["bytes_up"] for record in history),
             "bytes_down": sum(record["bytes_down"] for record in history),
@@ -162,7 +166,7 @@ class _Run:
         write_json(self.folder.result, result)
         self.observe("end", result)
 
-    def _assess(self) -> Assessment:
+    def _assess(self, sites: SiteRows = NO_SITES) -> Assessment:
         return assess(
             self.recipe.method,
             self.server,
@@ -171,6 +175,7 @@ class _Run:
             self.simulation.splits.test,
             self.recipe.evaluation,
             self.simulation.allocation,
+            sites,
         )
 
     def _record(self, round_: Round, assessment: Assessment | None) -> dict[str, Any]:

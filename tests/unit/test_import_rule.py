@@ -35,7 +35,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("privacy.*",),
     ("engines.*",),
     # whole runs
-    ("simulation", "assessment", "model_files", "experiment", "parallel_runs", "demo"),
+    ("simulation", "site_assessment", "assessment", "model_files", "experiment"),
+    ("parallel_runs", "demo"),
     # whole studies across hospitals: first without any network, then over one
     ("deploy.*",),
     ("engines.nvflare.*",),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from fedquilt.cli.console import results
+from fedquilt.reports.site_table import site_rows, site_table
 from fedquilt.reports.tables import (
     average_rows,
     average_table,
@@ -28,6 +29,8 @@ def show_result(run: Run) -> None:
     results.print(class_table(rows, result["metrics"], client_count=clients))
     results.print(average_table(average_rows(result["metrics"], result["spread_over_clients"])))
     results.print(status_table(status_rows(result["annotation_status"])))
+    if "by_site" in result:
+        results.print(site_table(site_rows(result["by_site"]), result["by_site"]["model"]))
     sent = result["bytes_up"] / 1e6
     results.print(
         Text(f"{result['rounds']} rounds in {result['seconds']:.0f} s; clients sent {sent:.1f} MB")

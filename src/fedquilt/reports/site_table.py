@@ -1,0 +1,82 @@
+"""How models do at each site, as plain rows and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from fedquilt.reports.numbers import NOTHING, percent, title
+from fedquilt.reports.tables import LEAST_POSITIVES, Rows, new_table
+
+SITE_AVERAGES = ("macro_auc", "map", "bacc", "macro_f1")
+MOST_SITES = 20  # more are left to result.json, and the table has mean and deviation only
+HEADINGS = {
+    "own": "Own model on its own site's test images (%)",
+    "global": "Global model on each site's test images (%)",
+}
+
+
+def site_rows(by_site: Mapping[str, Any]) -> Rows:
+    """One row per site, then the mean and the deviation over them."""
+    rows: Rows = [
+        {
+            "site": name,
+            **{average: report["averages"][average] for average in SITE_AVERAGES},
+            "classes": report["defined"]["macro_auc"],
+            "images": by_site["images"][name],
+            "fewest_positives": _fewest_positives(report),
+        }
+        for name, report in by_site["reports"].items()
+    ]
+    nothing = {"classes": None, "images": None, "fewest_positives": None}
+    for name in ("mean", "deviation"):
+        rows.append({"site": name, **{a: by_site[name][a] for a in SITE_AVERAGES}, **nothing})
+    return rows
+
+
+def _fewest_positives(report: Mapping[str, Any]) -> int | None:
+    """Of the classes that anybody annotated in these images."""
+    pairs = zip(report["per_class"]["positives"], report["per_class"]["negatives"])
+    return min((int(found) for found, absent in pairs if found + absent), default=None)
+
+
+def site_table(rows: Rows, model: str) -> Table:
+    table = new_table(HEADINGS[model], "site")
+    for name in SITE_AVERAGES:
+        table.add_column(title(name), justify="right")
+    for name in ("classes", "images", "fewest positives"):
+        table.add_column(name, justify="right")
+    *sites, mean, deviation = rows
+    shown = sites if len(sites) <= MOST_SITES else []
+    for row in shown:
+        counts = (f"{row['classes']}", f"{row['images']:,}", _flagged(row["fewest_positives"]))
+        table.add_row(Text(row["site"]), *_percents(row), *counts)
+    table.add_section()
+    table.add_row("mean", *_percents(mean), style="bold")
+    table.add_row("deviation", *_percents(deviation))
+    table.caption = _caption(sites, shown)
+    return table
+
+
+def _percents(row: Mapping[str, Any]) -> list[str]:
+    return [percent(row[name]) for name in SITE_AVERAGES]
+
+
+def _is_few(positives: int | None) -> bool:
+    return positives is not None and positives < LEAST_POSITIVES
+
+
+def _flagged(positives: int | None) -> str:
+    number = NOTHING if positives is None else f"{positives:,}"
+    return f"{number} !" if _is_few(positives) else number
+
+
+def _caption(sites: Rows, shown: Rows) -> str | None:
+    if not shown:
+        return f"over {len(sites)} sites; result.json has each"
+    if any(_is_few(row["fewest_positives"]) for row in shown):
+        return f"! fewer than {LEAST_POSITIVES} positives of a class: read these numbers with care"
+    return None

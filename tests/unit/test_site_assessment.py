@@ -1,0 +1,118 @@
+"""Predictions regrouped by site: whose images count, and what is undefined at a site."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from fedquilt.data.dataset import MultiLabelDataset
+from fedquilt.data.partitions.iid import Iid
+from fedquilt.data.partitions.natural import Natural
+from fedquilt.evaluation import Evaluation
+from fedquilt.site_assessment import SiteAssessment, SiteRows, reports_by_site, rows_of_sites
+
+#             site, mass, cyst (None: not annotated), probability of mass, of cyst
+IMAGES = (
+    ("East", 1, None, 0.9, 0.9),
+    ("West", 1, 0, 0.2, 0.1),
+    ("East", 0, None, 0.6, 0.9),
+    ("West", 0, 0, 0.4, 0.2),
+    ("East", 1, None, 0.4, 0.1),
+    ("West", 0, 0, 0.1, 0.3),
+    ("South", 1, 1, 0.5, 0.5),
+)
+PROBABILITIES = torch.tensor([image[3:] for image in IMAGES])
+CLIENTS = ("East", "North", "West")  # South was too small, North has no test image
+SITES = {"East": [0, 2, 4], "North": [], "West": [1, 3, 5]}
+
+
+def images(sites: tuple[str, ...] | None) -> MultiLabelDataset:
+    cells = [image[1:3] for image in IMAGES]
+    labels = [[cell or 0 for cell in row] for row in cells]
+    return MultiLabelDataset(
+        images=torch.zeros(len(IMAGES), 1, 4, 4, dtype=torch.uint8),
+        labels=torch.tensor(labels, dtype=torch.uint8),
+        known=torch.tensor([[cell is not None for cell in row] for row in cells]),
+        classes=("mass", "cyst"),
+        ids=tuple(map(str, range(len(IMAGES)))),
+        groups=tuple(image[0] for image in IMAGES),
+        sites=sites,
+    )
+
+
+TEST = images(tuple(image[0] for image in IMAGES))
+
+
+def rows() -> SiteRows:
+    return rows_of_sites(TEST, Natural(), CLIENTS)
+
+
+def test_each_client_has_the_test_images_of_its_site():
+    assert {name: own.tolist() for name, own in rows().items()} == SITES
+
+
+@pytest.mark.parametrize(
+    ("test", "partition", "clients"),
+    [
+        (images(None), Natural(), CLIENTS),
+        (TEST, Iid(clients=3), CLIENTS),
+        (TEST, Natural(by="patient"), CLIENTS),
+        (TEST, Natural(), ("Centre", "North")),  # all test images come from elsewhere
+    ],
+)
+def test_there_is_nothing_where_clients_are_not_the_sites_of_test_images(test, partition, clients):
+    assert not rows_of_sites(test, partition, clients)
+
+
+def test_numbers_of_a_site_are_of_its_images_alone():
+    reports = reports_by_site(PROBABILITIES, TEST, rows(), Evaluation())
+    # East, mass: positives 0.9 and 0.4, a negative 0.6; one of two pairs is in order, and from
+    # 0.5 on one of two positives is found, no negative is told apart. West, mass: the positive
+    # 0.2 lies above one of the negatives 0.4 and 0.1, and nothing is predicted.
+    assert reports["East"].per_class["auc"][0] == 0.5
+    assert reports["East"].per_class["bacc"][0] == 0.25
+    assert reports["West"].per_class["auc"][0] == 0.5
+    assert reports["West"].per_class["bacc"][0] == 0.5
+    # In order 0.9, 0.6, 0.4 the positives stand at precision 1 and 2/3, half of the recall each.
+    assert reports["East"].per_class["ap"][0] == pytest.approx(5 / 6)
+    assert reports["East"].per_class["positives"] == (2, 0)
+    assert reports["West"].per_class["negatives"] == (2, 3)
+
+
+def test_threshold_and_strictness_are_those_of_the_run():
+    at = Evaluation(threshold=0.4)
+    above = Evaluation(threshold=0.4, strict=True)
+    recall = [
+        reports_by_site(PROBABILITIES, TEST, rows(), settings)["East"].per_class["recall"][0]
+        for settings in (at, above)
+    ]
+    assert recall == [1.0, 0.5]  # the positive 0.4 lies at the threshold
+
+
+def test_what_is_undefined_at_a_site_is_null_and_counts_as_nothing():
+    reports = reports_by_site(PROBABILITIES, TEST, rows(), Evaluation())
+    block = SiteAssessment("own", reports, {name: len(own) for name, own in SITES.items()})
+    stored = json.loads(json.dumps(block.to_dict(), allow_nan=False))
+    east, north, west = (stored["reports"][name] for name in CLIENTS)
+    assert east["per_class"]["f1"] == [0.5, None]  # nobody at East annotates cysts
+    assert east["averages"]["macro_f1"] == 0.5  # and not a half of it
+    assert west["per_class"]["auc"] == [0.5, None]  # no cyst at West
+    assert west["defined"]["macro_auc"] == 1
+    assert set(north["averages"].values()) == {None}
+    assert stored["images"] == {"East": 3, "North": 0, "West": 3}
+
+
+def test_mean_and_deviation_are_over_the_clients_where_a_metric_is_defined():
+    reports = reports_by_site(PROBABILITIES, TEST, rows(), Evaluation())
+    block = SiteAssessment("own", reports, {}).to_dict()
+    # BACC 0.25 at East and 0.5 at West: mean 0.375, deviation 0.125 * sqrt(2).
+    assert block["mean"]["bacc"] == 0.375
+    assert block["deviation"]["bacc"] == pytest.approx(0.125 * 2**0.5)
+    assert block["client_count"]["bacc"] == 2
+    alone = SiteAssessment("own", {"East": reports["East"]}, {}).to_dict()
+    assert alone["deviation"]["bacc"] is None
+    nobody = SiteAssessment("own", {"North": reports["North"]}, {}).to_dict()
+    assert nobody["mean"]["bacc"] is None
+    assert nobody["client_count"]["bacc"] == 0

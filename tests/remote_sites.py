@@ -10,6 +10,7 @@ from tiny_federation import CLASSES, SIZE, Federation, make_federation
 from fedquilt.deploy.audit_trail import AuditTrail
 from fedquilt.deploy.channel import Patience
 from fedquilt.deploy.remote_engine import RemoteEngine
+from fedquilt.deploy.site_model import SiteModel
 from fedquilt.deploy.site_rounds import SiteRounds
 from fedquilt.deploy.site_states import SiteStates
 from fedquilt.deploy.study import Study, study_from
@@ -63,6 +64,7 @@ def make_sites(
             study,
             data,
             SiteStates(folder / name / "states"),
+            SiteModel(folder / name / "states"),
             policy,
             AuditTrail(folder / name / "audit.jsonl"),
         )

@@ -18,6 +18,7 @@ from fedquilt.deploy.demo_sites import annotated_classes, write_sites
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.site_check import UNKNOWN, SiteCheck, check_site, leaving_table
 from fedquilt.deploy.site_data import load_site_data
+from fedquilt.deploy.site_model import SiteModel
 from fedquilt.deploy.site_rounds import SiteRounds
 from fedquilt.deploy.site_settings import SiteSettings, read_site_settings
 from fedquilt.deploy.site_states import SiteStates
@@ -96,6 +97,7 @@ class Hospitals:
                 study,
                 load_site_data(study, name, settings),
                 SiteStates(folder / name / "states"),
+                SiteModel(folder / name / "states"),
                 settings.policy,
                 AuditTrail(folder / name / "audit.jsonl"),
             )

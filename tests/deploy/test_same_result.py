@@ -59,4 +59,4 @@ def _check_what_was_kept_and_logged(study: RunningStudy) -> None:
     trail = (study.run_folder / "audit.jsonl").read_text()
     assert ".png" not in trail
     received = [json.loads(line) for line in trail.splitlines()]
-    assert sum(line["event"] == "received" for line in received) == 12  # 3 x (survey, 3 rounds)
+    assert sum(line["event"] == "received" for line in received) == 3 * 5  # survey, 3 rounds, end

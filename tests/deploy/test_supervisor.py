@@ -124,6 +124,15 @@ def test_a_site_that_is_back_gets_a_new_job_and_no_round_is_told_twice(
     assert "site-1 is back: a new job begins after this round" in lines
 
 
+def test_a_notice_is_passed_on_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedquilt.engines.nvflare.supervisor.GLANCE", 0.0)
+    first = _said(1, None) | {"notices": ["site-2 missed the survey"]}
+    session = ScriptedSession([first, first, first | _said(3, Outcome.DONE)])
+    lines: list[str] = []
+    Supervisor(make_study(make_method("fedaws")), session, lines.append).run(resume=False)  # type: ignore[arg-type]
+    assert lines.count("notice: site-2 missed the survey") == 1
+
+
 def test_nothing_is_overwritten_unasked() -> None:
     session = ScriptedSession(begun=True)
     supervisor = Supervisor(make_study(make_method("fedavg")), session, print)  # type: ignore[arg-type]

@@ -88,12 +88,12 @@ def fetch(
     kit: KitFolder = DEFAULT_KIT,
     out: Annotated[Path, typer.Option(help="The new run folder.")] = Path("runs") / "deployed",
 ) -> None:
-    """Fetch the model and the run folder, which is like that of a run on one machine."""
+    """Fetch the run folder, which is like that of a run on one machine, and the global model."""
     require_flare()
     from fedquilt.deploy.study import read_study
-    from fedquilt.engines.nvflare.coordinator import fetch_run, open_kit
+    from fedquilt.engines.nvflare.coordinator import fetch_run, open_kit, tell_of_run
 
     if out.exists():
         raise UserError(f"{out} is there already; give another --out")
     chosen = read_study(study)
-    say(f"run folder: {fetch_run(chosen, open_kit(kit, chosen), out)}")
+    tell_of_run(fetch_run(chosen, open_kit(kit, chosen), out), say)

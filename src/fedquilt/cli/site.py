@@ -1,4 +1,4 @@
-"""``fedquilt site``: check a hospital's data against a study, and take part in it."""
+"""``fedquilt site``: check a hospital's data against a study, take part in it, get the model."""
 
 from __future__ import annotations
 
@@ -49,3 +49,20 @@ def start(kit: KitFolder, settings: Settings) -> None:
     from fedquilt.engines.nvflare.site import start_site
 
     until_stopped(lambda: start_site(kit, settings, say))
+
+
+@app.command()
+def model(
+    kit: KitFolder,
+    settings: Settings,
+    out: Annotated[Path, typer.Option(help="The new folder.")] = Path("runs") / "site-model",
+) -> None:
+    """Write this site's model, its own or the global one, into a folder that predict takes."""
+    from fedquilt.deploy.kit import Kit
+    from fedquilt.deploy.site_model_folder import write_site_model
+    from fedquilt.deploy.site_settings import read_site_settings
+
+    own = Kit(kit.resolve())
+    own.require()  # the seal is for joining; a model stays readable when certificates have expired
+    for line in write_site_model(own, read_site_settings(settings), out):
+        say(line)

@@ -28,7 +28,7 @@ class Collection:
     """What one exchange has brought so far."""
 
     study: Study
-    kind: str  # survey or train
+    kind: str  # survey, train or end
     round_index: int
     trail: AuditTrail
     expected: Update  # of the right names, kinds, shapes and dtypes

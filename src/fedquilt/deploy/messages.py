@@ -18,6 +18,7 @@ from fedquilt.tree import SEPARATOR, Tree, unflatten
 MAGIC = b"fedquilt message 1\n"
 LENGTH_BYTES = 8
 LARGEST_HEADER = 2**20
+END = "end"  # the request after the last round: nothing is trained, and nothing asked
 EVERY_SITE = "*"  # whom a request is for when all get the same
 MARKS = tuple(each.name for each in fields(Gather) if each.type == "bool")
 KINDS: Mapping[str, type[Sum | Mean | Gather]] = {"Sum": Sum, "Mean": Mean, "Gather": Gather}

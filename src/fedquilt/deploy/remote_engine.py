@@ -13,7 +13,7 @@ from fedquilt.deploy.attendance import Attendance
 from fedquilt.deploy.audit_trail import AuditTrail
 from fedquilt.deploy.channel import Channel, Patience
 from fedquilt.deploy.collection import Collection
-from fedquilt.deploy.messages import EVERY_SITE, Message, pack
+from fedquilt.deploy.messages import END, EVERY_SITE, Message, pack
 from fedquilt.deploy.study import Study
 from fedquilt.method import Method, State
 from fedquilt.payload import Mean, PerClient, Update, addressed
@@ -45,7 +45,7 @@ class RemoteEngine:
         request = self._packed("survey", EVERY_SITE, BEFORE_ROUNDS, {})
         requests = dict.fromkeys(self._study.site_names, request)
         expected = method.survey(example_data(self._task))
-        return self._collect("survey", BEFORE_ROUNDS, requests, expected)
+        return self._required("survey", BEFORE_ROUNDS, requests, expected)
 
     def exchange(
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
@@ -54,25 +54,38 @@ class RemoteEngine:
             **method.template(addressed(payload, cohort[0]), self._task),
             LOSS_PART: Mean(torch.zeros(()), 0.0),
         }
-        return self._collect(
-            "train", round_index, self._requests(payload, round_index, cohort), expected
-        )
+        requests = self._requests("train", payload, round_index, cohort)
+        return self._required("train", round_index, requests, expected)
+
+    def end(self, payload: State) -> dict[str, str]:
+        """Tell every site what was made of the last round; returns who was not reached, and why."""
+        rounds = self._task.round_count
+        self._collect(END, rounds, self._requests(END, payload, rounds, self._study.site_names), {})
+        return self.last.missing
 
     def _requests(
-        self, payload: State, round_index: int, cohort: Sequence[str]
+        self, kind: str, payload: State, round_index: int, cohort: Sequence[str]
     ) -> dict[str, bytes]:
         """One message for everybody, unless the broadcast differs from site to site."""
         names = sorted(cohort)
         if not any(isinstance(part, PerClient) for part in payload.values()):
-            return dict.fromkeys(names, self._packed("train", EVERY_SITE, round_index, payload))
+            return dict.fromkeys(names, self._packed(kind, EVERY_SITE, round_index, payload))
         return {
-            name: self._packed("train", name, round_index, addressed(payload, name))
-            for name in names
+            name: self._packed(kind, name, round_index, addressed(payload, name)) for name in names
         }
+
+    def _required(
+        self, kind: str, round_index: int, requests: dict[str, bytes], expected: Update
+    ) -> Totals:
+        """What came of it, if those who answered are enough."""
+        found = self._collect(kind, round_index, requests, expected)
+        what = "the survey" if kind == "survey" else f"round {round_index + 1}"
+        Attendance(self._study, tuple(requests)).require(found.answered, self.last.missing, what)
+        return found.accumulator.totals()
 
     def _collect(
         self, kind: str, round_index: int, requests: dict[str, bytes], expected: Update
-    ) -> Totals:
+    ) -> Collection:
         began, rules = time.perf_counter(), self._study.rules
         found = Collection(self._study, kind, round_index, self._trail, expected)
         attendance = Attendance(self._study, tuple(requests))
@@ -92,9 +105,7 @@ class RemoteEngine:
             bytes_up=found.byte_count,
             seconds=time.perf_counter() - began,
         )
-        what = "the survey" if kind == "survey" else f"round {round_index + 1}"
-        attendance.require(found.answered, missing, what)
-        return found.accumulator.totals()
+        return found
 
     def _packed(self, kind: str, site: str, round_index: int, payload: State) -> bytes:
         facts = {

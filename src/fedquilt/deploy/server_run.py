@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,21 +14,21 @@ from fedquilt.assessment import GLOBAL
 from fedquilt.atomic_files import write_json
 from fedquilt.checkpoint import Checkpoints
 from fedquilt.client import Workspace
-from fedquilt.data.allocation import Allocation, Holding
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.deploy.audit_trail import AuditTrail
 from fedquilt.deploy.channel import Channel
-from fedquilt.deploy.head_rows import annotated_by
 from fedquilt.deploy.remote_engine import RemoteEngine
 from fedquilt.deploy.study import Study
-from fedquilt.environment import environment
+from fedquilt.deploy.study_result import site_allocation, study_result
+from fedquilt.deploy.survey_notice import survey_notices
 from fedquilt.evaluation import evaluate
 from fedquilt.method import State
-from fedquilt.metrics import Report, by_annotation_status, nan_to_none
+from fedquilt.metrics import Report, nan_to_none
 from fedquilt.model_files import save_models
 from fedquilt.rounds import Round, run_rounds, start_server
 from fedquilt.run_folder import RunFolder
 
+log = logging.getLogger(__name__)
 TRAIL = "audit.jsonl"
 
 Watch = Callable[[dict[str, Any]], None]
@@ -73,14 +74,16 @@ class ServerRun:
     def _restored(self) -> tuple[State, int]:
         saved, complaints = self.checkpoints.restore()
         for complaint in complaints:
-            self._watch({"notice": complaint})
+            self._notice(complaint)
         if saved is None:
             server, first_round = start_server(self.study.recipe.method, self.task, self.engine), 0
             self.checkpoints.advance(0, server)
             self.checkpoints.save()  # a resumed study does not ask for the survey again
         else:
             server, first_round = saved.server, saved.round_count
-            self._watch({"notice": f"going on after round {first_round}", "round": first_round})
+            self._notice(f"going on after round {first_round}", round=first_round)
+        for notice in survey_notices(self.study, self.folder.path / TRAIL):
+            self._notice(notice)
         self.folder.history.cut_to(first_round)
         return server, first_round
 
@@ -141,38 +144,17 @@ class ServerRun:
         return record
 
     def _finish(self) -> None:
-        method = self.study.recipe.method
-        weights, report = method.global_weights(self._server), self._assess()
+        method, recipe = self.study.recipe.method, self.study.recipe
+        weights = method.global_weights(self._server)
         if weights is not None:
-            save_models(self.folder, self.study.recipe, self.task, {GLOBAL: weights})
+            save_models(self.folder, recipe, self.task, {GLOBAL: weights})
+        # Before the result, which says that all is done: a study that is cut here tells them again.
+        missed = self.engine.end(method.broadcast(self._server))
+        for name, why in missed.items():
+            self._notice(f"{name} was not told of the end ({why}): its model is an earlier round's")
         history = self.folder.history.read()
-        annotated = {name: annotated_by(self.study, name).tolist() for name in self.task.clients}
-        status: Any = {} if report is None else by_annotation_status(report, annotated)
-        result = {
-            "method": self.study.recipe.to_dict()["method"]["name"],
-            "seed": self.study.recipe.seed,
-            "rounds": self.task.round_count,
-            "study": self.study.name,
-            "recipe_hash": self.study.recipe.hash,
-            "partition_hash": site_allocation(self.study).hash,
-            "metrics": {} if report is None else nan_to_none(dict(report.averages)),
-            "spread_over_clients": {},
-            "reports": {} if report is None else {GLOBAL: report.to_dict()},
-            "annotation_status": nan_to_none(status),
-            "pseudo_labels": None,  # what sites filled in stays with them
-            "bytes_up": sum(record["bytes_up"] for record in history),
-            "bytes_down": sum(record["bytes_down"] for record in history),
-            "seconds": sum(record["seconds"] for record in history),
-            "environment": environment("cpu"),
-        }
-        write_json(self.folder.result, result)
+        write_json(self.folder.result, study_result(self.study, history, self._assess(), missed))
 
-
-def site_allocation(study: Study) -> Allocation:
-    """Who annotates what, one row for each site: images are not known to the server."""
-    holdings = tuple(
-        Holding(name, torch.tensor([row]), annotated_by(study, name)[None])
-        for row, name in enumerate(study.site_names)
-    )
-    protocol = {"partition": "sites", "rows": "one for each site, in place of its images"}
-    return Allocation(holdings, study.classes, protocol)
+    def _notice(self, text: str, **facts: Any) -> None:
+        log.warning("%s", text)
+        self._watch({"notice": text, **facts})

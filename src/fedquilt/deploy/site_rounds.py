@@ -13,6 +13,7 @@ from fedquilt.client import Workspace, run_client
 from fedquilt.data.client_data import ClientData
 from fedquilt.deploy.audit_trail import AuditTrail, part_sizes
 from fedquilt.deploy.messages import (
+    END,
     EVERY_SITE,
     BadMessage,
     Message,
@@ -20,8 +21,10 @@ from fedquilt.deploy.messages import (
     unpack,
     update_message,
 )
+from fedquilt.deploy.site_model import SiteModel, model_at
 from fedquilt.deploy.site_states import SiteStates
 from fedquilt.deploy.study import Study
+from fedquilt.method import State
 from fedquilt.payload import Update
 from fedquilt.privacy.site_policy import SitePolicy
 from fedquilt.privacy.transform import released, released_survey
@@ -40,11 +43,13 @@ class SiteRounds:
         study: Study,
         data: ClientData,
         states: SiteStates,
+        model: SiteModel,
         policy: SitePolicy,
         trail: AuditTrail,
         device: str = "cpu",
     ) -> None:
-        self._study, self._data, self._states, self._trail = study, data, states, trail
+        self._study, self._data, self._trail = study, data, trail
+        self._states, self._model = states, model
         self._policy = policy.tightened(SitePolicy(min_cell=study.recipe.min_cell))
         self._transforms = (self._policy,)
         # The server sends every weight, so no site needs the file that the study starts from.
@@ -59,7 +64,7 @@ class SiteRounds:
             facts = self._facts(message.facts)
             self._agree(message.facts)
             self._trail.record("received", **_short(facts), bytes=len(request))
-            update = self._survey() if facts["kind"] == "survey" else self._train(message)
+            update = self._work(message)
             reply = pack(update_message(facts, update))
         except (BadMessage, RefusedRequest) as error:
             return self._failed(facts, type(error).__name__, str(error))
@@ -69,6 +74,11 @@ class SiteRounds:
             return self._failed(facts, type(error).__name__, "the site's own log says more")
         self._trail.record("sent", **_short(facts), bytes=len(reply), parts=part_sizes(update))
         return reply
+
+    def _work(self, message: Message) -> Update:
+        if message.facts["kind"] == "survey":
+            return self._survey()
+        return self._end(message) if message.facts["kind"] == END else self._train(message)
 
     def _survey(self) -> Update:
         method = self._study.recipe.method
@@ -87,7 +97,19 @@ class SiteRounds:
         )
         update = released(self._transforms, method, self._data, kept["method"], update)
         self._states.keep(round_index, kept)
+        self._keep_model(message, kept)
         return update
+
+    def _end(self, message: Message) -> Update:
+        """What the server made of the last round completes the site's model; nothing leaves."""
+        self._keep_model(message, self._states.before(message.facts["round"]))
+        return {}
+
+    def _keep_model(self, message: Message, kept: State) -> None:
+        rounds = message.facts["round"]  # as many as the server had behind it when it sent this
+        model = model_at(self._study, self._data.name, message.tree, kept, rounds)
+        if model is not None:
+            self._model.keep(model)
 
     def _agree(self, facts: Mapping[str, Any]) -> None:
         """Refuse whatever is not exactly the study this site agreed to."""
@@ -100,13 +122,15 @@ class SiteRounds:
             raise RefusedRequest("this is not the study that the site's kit was made for")
         if facts.get("site") not in (self._data.name, EVERY_SITE):
             raise RefusedRequest(f"this request is for another site than {self._data.name!r}")
-        if facts.get("kind") not in ("survey", "train"):
+        if facts.get("kind") not in ("survey", "train", END):
             raise RefusedRequest(f"unknown request {facts.get('kind')!r}")
         refusal = self._policy.refuses_method(self._study.recipe.method)
         if refusal:
             raise RefusedRequest(refusal)
         index = facts.get("round")
-        if type(index) is not int or not 0 <= index < self._study.recipe.rounds:
+        rounds = self._study.recipe.rounds
+        expected = range(rounds, rounds + 1) if facts["kind"] == END else range(rounds)
+        if type(index) is not int or index not in expected:
             raise RefusedRequest(f"the study has no round {index!r}")
 
     def _failed(self, facts: Mapping[str, Any], name: str, text: str) -> bytes:

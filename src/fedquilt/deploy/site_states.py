@@ -8,10 +8,12 @@ import re
 from pathlib import Path
 
 from fedquilt.atomic_files import write_json
+from fedquilt.deploy.study import Study
 from fedquilt.method import State
 from fedquilt.object_store import DamagedObject, ObjectStore
 
 KEPT = 4  # the server can fall back by two checkpoints, and may ask for the round in between again
+STATES = "states"  # in a site's work folder
 _NAME = re.compile(r"after-(\d{6})\.json")
 
 
@@ -53,6 +55,16 @@ class SiteStates:
     def _newest_first(self) -> list[tuple[int, Path]]:
         found = [(_NAME.fullmatch(path.name), path) for path in self._folder.iterdir()]
         return sorted(((int(name[1]), path) for name, path in found if name), reverse=True)
+
+
+def study_folder(work: Path, study: Study, site: str) -> Path:
+    """Where a site keeps what belongs to this study, exactly as it was agreed on."""
+    return work / STATES / study.name / site / study.hash[:16]
+
+
+def all_studies(work: Path) -> list[Path]:
+    """Such folders of any study, site and agreement."""
+    return sorted(path for path in (work / STATES).glob("*/*/*") if path.is_dir())
 
 
 def _key(path: Path, otherwise: str | None = None) -> str:

@@ -103,6 +103,7 @@ def sentences(facts: dict[str, Any]) -> list[str]:
         clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
         back = "; connected again" if name in facts["connected"] else ""
         lines.append(f"missing: {name} since {clock} ({facts['missing'].get(name, '?')}{back})")
+    lines += [f"notice: {notice}" for notice in facts.get("notices", ())]
     if last:
         lines.append(f"training loss {last['loss']:.4f}, last round {last['seconds']:.1f} s")
         metrics = last.get("metrics") or {}
@@ -110,6 +111,17 @@ def sentences(facts: dict[str, Any]) -> list[str]:
         lines += [f"metrics: {', '.join(shown)}"] if shown else []
     sent = [f"{facts[key]:,} bytes {word}" for key, word in _DIRECTIONS]
     return [*lines, f"in all rounds so far: {', '.join(sent)}"]
+
+
+def round_sentence(facts: dict[str, Any]) -> str:
+    """The last round in one line, for whoever watches."""
+    last = facts["last"]
+    missing = [f"{name} ({why})" for name, why in last["missing"].items()]
+    return (
+        f"round {facts['round']} of {facts['rounds']}: loss {last['loss']:.4f}, "
+        f"{', '.join(last['cohort'])}; {last['seconds']:.1f} s"
+        + (f"; missing: {', '.join(missing)}" if missing else "")
+    )
 
 
 _DIRECTIONS = (("bytes_down", "to the sites"), ("bytes_up", "from them"))

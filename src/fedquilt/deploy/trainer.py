@@ -14,7 +14,7 @@ from typing import IO
 from fedquilt.deploy.frames import read_frame, write_frame
 from fedquilt.deploy.kit import Kit
 
-SITE_LOG, SITE_TRAIL, STATES = "site.log", "audit.jsonl", "states"
+SITE_LOG, SITE_TRAIL = "site.log", "audit.jsonl"
 
 
 def main(kit_folder: str, settings_path: str) -> None:
@@ -38,18 +38,21 @@ def serve(kit: Kit, settings_path: Path, requests: IO[bytes], answers: IO[bytes]
     from fedquilt.deploy.audit_trail import AuditTrail
     from fedquilt.deploy.messages import Message, pack, unpack
     from fedquilt.deploy.site_data import load_site_data
+    from fedquilt.deploy.site_model import SiteModel
     from fedquilt.deploy.site_rounds import SiteRounds
     from fedquilt.deploy.site_settings import read_site_settings
-    from fedquilt.deploy.site_states import SiteStates
+    from fedquilt.deploy.site_states import SiteStates, study_folder
 
     rounds, failure = None, {}
     try:
         settings, study, site = read_site_settings(settings_path), kit.study(), kit.role()
         work = Path(settings.work_folder)
+        own = study_folder(work, study, site)
         rounds = SiteRounds(
             study,
             load_site_data(study, site, settings),
-            SiteStates(work / STATES / study.name / site / study.hash[:16]),
+            SiteStates(own),
+            SiteModel(own),
             settings.policy,
             AuditTrail(work / SITE_TRAIL),
             settings.device,

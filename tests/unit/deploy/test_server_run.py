@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from remote_sites import CallingChannel, make_clients, make_sites, make_study
@@ -10,6 +11,8 @@ from tiny_federation import make_method
 
 from fedquilt.deploy.attendance import TooFewSites
 from fedquilt.deploy.server_run import ServerRun
+from fedquilt.deploy.site_model import SiteModel
+from fedquilt.deploy.study_result import where_models_are
 from fedquilt.errors import UserError
 from fedquilt.finished_run import read_run
 from fedquilt.model_files import load_weights
@@ -84,3 +87,38 @@ def test_a_quorum_without_an_annotator_of_every_class_is_not_enough(tmp_path: Pa
     channel = CallingChannel({"site-1": sites["site-1"]})
     with pytest.raises(TooFewSites, match="nobody who did annotates round"):
         ServerRun(study, tmp_path / "run", channel).run(resume=False)
+
+
+def test_whoever_fetches_is_told_where_the_models_are(tmp_path: Path) -> None:
+    for name in ("fedavg", "flexible-fl"):
+        study = make_study(make_method(name))
+        channel = CallingChannel(make_sites(study, tmp_path / name / "sites"))
+        assert ServerRun(study, tmp_path / name / "run", channel).run(resume=False)
+    assert where_models_are(tmp_path / "fedavg" / "run") == []
+    (line,) = where_models_are(tmp_path / "flexible-fl" / "run")
+    assert "every site has its own, which never leaves it" in line
+    assert "fedquilt site model KIT SITE_TOML" in line
+
+
+def test_a_site_that_was_away_at_the_end_is_told_when_the_study_is_resumed(tmp_path: Path) -> None:
+    study = make_study(make_method("flexible-fl"), quorum=2)
+    sites = make_sites(study, tmp_path / "sites")
+    away, kept = CallingChannel(sites), SiteModel(tmp_path / "sites" / "site-2" / "states")
+    records: list[dict[str, Any]] = []
+
+    def watch(record: dict[str, Any]) -> None:
+        records.append(record)
+        if record.get("round") == 3:
+            away._sites = {name: sites[name] for name in ("site-0", "site-1")}
+
+    assert ServerRun(study, tmp_path / "run", away, watch=watch).run(resume=False)
+    assert records[-1]["notice"].startswith("site-2 was not told of the end (not connected)")
+    assert "not reached at the end" in where_models_are(tmp_path / "run")[1]
+    before = kept.read()
+    assert before is not None
+    assert before.rounds == 2  # what it received for the third round
+    assert ServerRun(study, tmp_path / "run", CallingChannel(sites)).run(resume=True)
+    after = kept.read()
+    assert after is not None
+    assert after.rounds == 3
+    assert len(where_models_are(tmp_path / "run")) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tiny_federation import make_method
 from fedquilt.deploy.messages import Message, pack, unpack
 from fedquilt.deploy.site_rounds import SiteRounds
 from fedquilt.deploy.study import Study
+from fedquilt.models.network import read_weights
 from fedquilt.privacy.site_policy import SitePolicy
 from fedquilt.rounds import run_rounds, start_server
 from fedquilt.tree import same_bits
@@ -44,6 +46,8 @@ def _site(study: Study, folder: Path, policy: SitePolicy | None = None) -> SiteR
         ({"kind": "shell"}, "unknown request 'shell'"),
         ({"round": 99}, "no round 99"),
         ({"round": True}, "no round True"),
+        ({"kind": "end", "round": 2}, "no round 2"),
+        ({"kind": "train", "round": 3}, "no round 3"),
     ],
 )
 def test_what_was_not_agreed_is_refused(
@@ -54,6 +58,18 @@ def test_what_was_not_agreed_is_refused(
     assert reply.facts["error"] == "RefusedRequest"
     assert reason in reply.facts["text"]
     assert reply.tree == {}
+
+
+def test_nothing_leaves_at_the_end(tmp_path: Path) -> None:
+    study = make_study(make_method("fedavg"))
+    payload = {"weights": read_weights(study.task.build_network())}
+    facts = unpack(_request(study, kind="end", round=3)).facts
+    reply = unpack(_site(study, tmp_path).answer(pack(Message(facts, payload))))
+    assert reply.facts == {**facts, "parts": {}}
+    assert reply.tree == {"value": {}}
+    lines = (tmp_path / "site-0" / "audit.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["received", "sent"]
+    assert json.loads(lines[1])["parts"] == {}
 
 
 def test_a_method_that_the_policy_does_not_accept_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from fedquilt.deploy.kit import COORDINATOR, Kit
 from fedquilt.deploy.status import status_of_study
 from fedquilt.deploy.study import Study
+from fedquilt.deploy.study_result import where_models_are
 from fedquilt.engines.nvflare.seal import check_seal
 from fedquilt.engines.nvflare.session import Session
 from fedquilt.engines.nvflare.supervisor import Supervisor
@@ -38,7 +39,12 @@ def submit_study(
         say(f"all {study.recipe.rounds} rounds are done")
         if out is not None:
             session.fetch(job, out)
-            say(f"run folder: {out}")
+            tell_of_run(out, say)
+
+
+def tell_of_run(folder: Path, say: Callable[[str], None]) -> None:
+    for line in (f"run folder: {folder}", *where_models_are(folder)):
+        say(line)
 
 
 def study_status(study: Study, kit: Kit) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedquilt.deploy.attendance import Attendance, TooFewSites
-from fedquilt.deploy.status import Outcome
+from fedquilt.deploy.status import Outcome, round_sentence
 from fedquilt.deploy.study import Study
 from fedquilt.engines.nvflare.job import write_job
 from fedquilt.engines.nvflare.session import ServerSilent, Session
@@ -41,6 +41,7 @@ class Supervisor:
     def __init__(self, study: Study, session: Session, say: Callable[[str], None]) -> None:
         self._study, self._session, self._say = study, session, say
         self._round = -1  # the last one that was reported
+        self._noticed: set[str] = set()  # notices that were passed on
 
     def run(self, *, resume: bool) -> str:
         """Until all rounds are done; returns the last job. Raises when people have to act."""
@@ -185,13 +186,11 @@ class Supervisor:
         return bool(back)
 
     def _report(self, status: dict[str, Any]) -> None:
+        for notice in status.get("notices", ()):
+            if notice not in self._noticed:
+                self._noticed.add(notice)
+                self._say(f"notice: {notice}")
         if status["round"] <= max(self._round, status.get("began_after", 0)):
             return
         self._round = status["round"]
-        last = status["last"]
-        missing = [f"{name} ({why})" for name, why in last["missing"].items()]
-        self._say(
-            f"round {self._round} of {status['rounds']}: loss {last['loss']:.4f}, "
-            f"{', '.join(last['cohort'])}; {last['seconds']:.1f} s"
-            + (f"; missing: {', '.join(missing)}" if missing else "")
-        )
+        self._say(round_sentence(status))

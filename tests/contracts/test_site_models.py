@@ -1,0 +1,78 @@
+"""Every method's model at a site is the one that a run on one machine has for that client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from remote_sites import CallingChannel, make_clients, make_engine, make_sites, make_study
+from tiny_federation import METHOD_NAMES, make_method
+
+from fedquilt.client_states import StatesInMemory
+from fedquilt.deploy.site_model import KeptModel, SiteModel
+from fedquilt.method import Method, State
+from fedquilt.rounds import run_rounds, start_server
+from fedquilt.tree import Weights, same_bits
+
+BOUNDS = ("centralised", "full-labels")  # have no sites
+OWN = {"site-aware", "scene-gcn", "local-only", "flexible-fl"}
+PART = {"fedaws", "fedalc"}  # a site receives the rows of its own classes only
+METHODS = [name for name in METHOD_NAMES if name not in BOUNDS]
+SITES = ("site-0", "site-1", "site-2")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_after_the_end_every_site_has_the_model_of_one_process(name: str, tmp_path: Path) -> None:
+    method = make_method(name)
+    server = _remote_study(method, tmp_path, cohort_size=2)
+    found = _kept(tmp_path)
+    assert {model.rounds for model in found.values()} == {3}
+    kind = "own" if name in OWN else "part" if name in PART else "global"
+    assert {model.kind for model in found.values()} == {kind}
+    everybodys = method.global_weights(server)
+    assert (everybodys is None) == (kind == "own")
+    expected = dict.fromkeys(SITES, everybodys)
+    if kind != "global":
+        expected = _in_one_process(method, cohort_size=2)
+    for site, model in found.items():
+        assert same_bits(model.weights, expected[site]), site
+
+
+@pytest.mark.parametrize("name", sorted(OWN))
+def test_a_site_that_never_trained_has_no_model_of_its_own(name: str, tmp_path: Path) -> None:
+    method = make_method(name)
+    study = make_study(method, quorum=2)
+    sites = make_sites(study, tmp_path)
+    without = {site: rounds for site, rounds in sites.items() if site != "site-2"}
+    engine = make_engine(study, CallingChannel(without), tmp_path)
+    server = start_server(method, study.task, engine)
+    for round_ in run_rounds(method, study.task, engine, server):
+        server = round_.server
+    assert engine.end(method.broadcast(server)) == {"site-2": "not connected"}
+    late = make_engine(study, CallingChannel(sites), tmp_path)
+    assert late.end(method.broadcast(server)) == {}
+    assert set(_kept(tmp_path)) == {"site-0", "site-1"}
+
+
+def _remote_study(method: Method, folder: Path, cohort_size: int) -> State:
+    study = make_study(method)
+    engine = make_engine(study, CallingChannel(make_sites(study, folder)), folder)
+    server = start_server(method, study.task, engine)
+    for round_ in run_rounds(method, study.task, engine, server, cohort_size=cohort_size):
+        server = round_.server
+    assert engine.end(method.broadcast(server)) == {}
+    return server
+
+
+def _kept(folder: Path) -> dict[str, KeptModel]:
+    found = {site: SiteModel(folder / site / "states").read() for site in SITES}
+    return {site: model for site, model in found.items() if model is not None}
+
+
+def _in_one_process(method: Method, cohort_size: int) -> dict[str, Weights]:
+    federation = make_clients(method)
+    engine = federation.engine(StatesInMemory())
+    server = start_server(method, federation.task, engine)
+    for round_ in run_rounds(method, federation.task, engine, server, cohort_size=cohort_size):
+        server = round_.server
+    return dict(engine.personal_weights(method, method.broadcast(server)))

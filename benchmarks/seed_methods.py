@@ -151,6 +151,8 @@ def main() -> None:
     given = (pair.partition("=") for pair in options.data)
     options.data = {name: Path(folder) for name, _, folder in given}
     chosen = cells(list(options.data), options.only)
+    if not chosen:
+        parser.error(f"no method or setting is called {' or '.join(options.only)}")
     wanted = {
         tuple(zip(("data", "setting", "method", "seed"), (*cell, str(seed)))): recipe_for(
             options, *cell, seed

@@ -56,9 +56,7 @@ class FedNoRo(FedAvg):
     ramp_start: int = 10  # the round up to which the teacher's share is smallest
     ramp_end: int = 499  # the round from which it is whole; set it to the last round
     teacher_temperature: float = 0.8  # the teacher's logits are divided by this
-    distance_aware: bool = (
-        False  # DaAgg: a client far from all that annotated everything counts less
-    )
+    distance_aware: bool = False  # DaAgg: count less if far from all that annotated everything
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"ported": {"logit_adjustment": False}}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -77,4 +79,8 @@ def _show(compared: dict[str, Any], files: list[Path]) -> None:
     say(f"{compared['seconds']:.0f} seconds. Written:")
     for file in files:
         say(f"  {file}")
-    say("Next: `fedquilt data check FOLDER --labels CSV` for your own images.")
+    program = shlex.quote(sys.argv[0])  # `make demo` puts none on the search path
+    say("Next:")
+    say(f"  your own images     {program} data check FOLDER --labels CSV     (docs/own_data.md)")
+    say(f"  more methods        {program} reproduce fedmlp/table1 --data digits")
+    say("  several hospitals   make deploy-demo     (docs/deployment.md)")

@@ -12,6 +12,7 @@ for that learning rate, chosen on seed 100 for FedAwS, nothing was tuned.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,12 @@ def data_of(name: str, folder: Path, seed: int) -> dict[str, Any]:
 
 
 def recipe_for(
-    options: argparse.Namespace, data: str, setting: str, method: str, seed: int
+    options: argparse.Namespace,
+    data: str,
+    setting: str,
+    method: str,
+    seed: int,
+    changes: Sequence[str] = (),
 ) -> Recipe:
     is_stepwise = setting == POSITIVES or method in STEPWISE
     rounds = STEPS[data] if is_stepwise else ROUNDS[data]
@@ -121,7 +127,7 @@ def recipe_for(
         "evaluation": {"every": rounds},
         "checkpoint_every": rounds,
     }
-    return recipe_from(with_overrides(settings, options.set))
+    return recipe_from(with_overrides(settings, changes))
 
 
 def cells(data: list[str], only: list[str] | None) -> list[tuple[str, str, str]]:
@@ -135,27 +141,38 @@ def cells(data: list[str], only: list[str] | None) -> list[tuple[str, str, str]]
     return [cell for cell in wanted if only is None or cell[2] in only or cell[1] in only]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", nargs="+", required=True, help="scenes=FOLDER, cifar10=FOLDER")
+def common_options(about: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument(
+        "--data", nargs="+", type=_named_folder, required=True, help="scenes=FOLDER, cifar10=FOLDER"
+    )
     parser.add_argument("--weights", type=Path, required=True, help="the ResNet-18 safetensors")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--workers", type=int, help="runs at a time; one per core if left out")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--cache", type=Path, default=Path(".cache/fedquilt"))
+    return parser
+
+
+def _named_folder(text: str) -> tuple[str, Path]:
+    name, _, folder = text.partition("=")
+    return name, Path(folder)
+
+
+def main() -> None:
+    parser = common_options(__doc__)
     parser.add_argument("--only", nargs="+", help="these methods or settings")
     parser.add_argument("--set", action="append", default=[], help="as in fedquilt run --set")
     parser.add_argument("--name", default="seed_methods", help="of the CSV file")
-    parser.add_argument("--cache", type=Path, default=Path(".cache/fedquilt"))
     options = parser.parse_args()
-    given = (pair.partition("=") for pair in options.data)
-    options.data = {name: Path(folder) for name, _, folder in given}
+    options.data = dict(options.data)
     chosen = cells(list(options.data), options.only)
     if not chosen:
         parser.error(f"no method or setting is called {' or '.join(options.only)}")
     wanted = {
         tuple(zip(("data", "setting", "method", "seed"), (*cell, str(seed)))): recipe_for(
-            options, *cell, seed
+            options, *cell, seed, options.set
         )
         for seed in options.seeds  # a whole table of the first seed before any other
         for cell in chosen

@@ -21,6 +21,7 @@ METRICS = (
     Metric(name="overall_f1", label="micro F1"),
 )
 TRAINING = {
+    "epochs": 1,  # FedLGT too, whose own paper has 5
     "optimizer": "adam",
     "lr": 1e-4,
     "betas": [0.9, 0.98],
@@ -29,7 +30,9 @@ TRAINING = {
     "batch_size": 32,
 }
 PLAIN = {"views": {"weak": "plain"}}  # the paper augments nothing by default
-CIFAR10_128 = at_hand.cifar10(size=128) | {"model": {"backbone": "resnet18"}}
+PLAIN_RESNET = {"model": {"backbone": "resnet18"}}  # with its usual first convolution
+CIFAR10 = at_hand.cifar10() | PLAIN_RESNET
+CIFAR10_128 = at_hand.cifar10(size=128) | PLAIN_RESNET
 DERMAMNIST = {
     "data": {"name": "dermamnist-composites", "folder": FOLDER},
     "model": {"backbone": "resnet18", "weights": "timm", "small_stem": True},
@@ -87,11 +90,11 @@ def _choices(
 ) -> tuple[DataChoice, ...]:
     on_cifar10 = (("CIFAR-10", cifar10), cifar10_betas, metrics)
     on_dermamnist = (("DermaMNIST", dermamnist), dermamnist_betas, metrics)
-    larger = "the same enlarged to 128 px, with a ResNet-18's usual first convolution"
+    larger = "the same enlarged to 128 px"
     lesions = "the folder of MedMNIST's dermamnist.npz; one or two skin lesions on 56 px"
     on_digits: dict[str, Any] = {"training": {"lr": 3e-3}, "rounds": 30, "same_data": False}
     return (
-        _choice("cifar10", at_hand.CIFAR10_ABOUT, at_hand.cifar10(), *on_cifar10),
+        _choice("cifar10", at_hand.CIFAR10_ABOUT, CIFAR10, *on_cifar10),
         _choice("cifar10-128", larger, CIFAR10_128, *on_cifar10),
         _choice("dermamnist", lesions, DERMAMNIST, *on_dermamnist, presence=0.71),
         _choice("digits", at_hand.DIGITS_ABOUT, DIGITS, *on_cifar10, **on_digits),

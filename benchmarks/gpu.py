@@ -45,21 +45,23 @@ def noise(size: int) -> Tensor:
 
 
 def clients_of(size: int, count: int) -> dict[str, ClientData]:
-    """Half of the labels are blank, unless there is one client."""
+    """Half of each image's labels are blank, the same ones for one client as for many.
+
+    With complete labels some methods do less: FedLSM has no teacher then.
+    """
     images = noise(size)
     total, each = len(images), len(images) // count
     random = torch.Generator().manual_seed(0)
     labels = torch.randint(0, 2, (total, CLASSES), dtype=torch.uint8, generator=random)
-    known = torch.arange(CLASSES) % 2 == torch.arange(count)[:, None] % 2
-    if count == 1:
-        known[:] = True
+    known = torch.arange(CLASSES) % 2 == torch.arange(total)[:, None] // (EPOCH * BATCH) % 2
+    labels *= known
     return {
         f"client-{place:02d}": ClientData(
             name=f"client-{place:02d}",
             images=images,
             indices=torch.arange(place * each, (place + 1) * each),
-            labels=labels[place * each : (place + 1) * each] * known[place],
-            known=known[place].repeat(each, 1),
+            labels=labels[place * each : (place + 1) * each],
+            known=known[place * each : (place + 1) * each],
         )
         for place in range(count)
     }
@@ -77,13 +79,21 @@ def task_of(method: Method, clients: dict[str, ClientData], size: int) -> Task:
     )
 
 
-def method_of(name: str, batch_size: int, steps: int, stage: str) -> Method:
+def method_of(name: str, steps: int, stage: str, together: int = 1) -> Method:
+    """With the batches of so many clients ``together`` in one."""
     method: Method = find("method", METHODS, name)()
     training = replace(
-        method.training, batch_size=batch_size, steps=steps, precision="bfloat16", epochs=1
+        method.training, batch_size=BATCH * together, steps=steps, precision="bfloat16", epochs=1
     )
-    warmup = {"warmup_rounds": 0 if stage == "after warm-up" else 1000}
-    return replace(method, training=training, **warmup if hasattr(method, "warmup_rounds") else {})
+    own = {
+        "warmup_rounds": 0 if stage == "after warm-up" else 1000,
+        "mixed_images": getattr(method, "mixed_images", 0) * together,  # FedLSM's, of a batch
+    }
+    return replace(
+        method,
+        training=training,
+        **{name: value for name, value in own.items() if hasattr(method, name)},
+    )
 
 
 def images_per_second(
@@ -108,7 +118,7 @@ def measure(name: str, size: int, stage: str, rounds: int, steps: int) -> dict[s
     count = CLIENTS[size]
     device = torch.device("cuda")
     many = clients_of(size, count)
-    method = method_of(name, BATCH, steps, stage)
+    method = method_of(name, steps, stage)
     task = task_of(method, many, size)
     recorded = RecordedEngine(task, many)
     fast, recording = images_per_second(recorded, method, task, rounds)
@@ -126,7 +136,7 @@ def measure(name: str, size: int, stage: str, rounds: int, steps: int) -> dict[s
     )
     eager, _ = images_per_second(loop, few, task, 1)
     one = clients_of(size, 1)
-    wide = method_of(name, BATCH * count, steps, stage)
+    wide = method_of(name, steps, stage, together=count)
     alone = task_of(wide, one, size)
     bound, _ = images_per_second(RecordedEngine(alone, one), wide, alone, rounds)
     torch.cuda.empty_cache()

@@ -1,0 +1,90 @@
+"""What the recorded engine's choices are worth, and how much of a round is not steps.
+
+    python -m benchmarks.gpu_choices [--sizes 28 64 224]
+
+Whole rounds of FedAvg-PL as in ``benchmarks.gpu``, each choice in a process of its own: some are
+settings of the driver, which reads them once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+
+from benchmarks.gpu import BATCH, CLIENTS, clients_of, images_per_second, method_of, task_of
+from benchmarks.recording import write_results
+from fedquilt.engines.recorded.engine import RecordedEngine
+
+STEPS = (40, 160)  # two lengths of a round tell its steps from the rest
+ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Choice:
+    waves: int = 1  # in which the clients have their turn
+    connections: int | None = None  # hardware queues for streams; the driver's default is 8
+    search: bool = True  # cuDNN times its kernels alone on the device and takes the fastest
+
+
+class Unsearched(RecordedEngine):
+    """cuDNN's kernels by its own rules of thumb."""
+
+    def _kernels(self) -> AbstractContextManager[object]:
+        return torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=True)
+
+
+CHOICES = {
+    "as it is": Choice(),
+    "half of the clients at a time": Choice(waves=2),
+    "32 hardware queues": Choice(connections=32),
+    "kernels by rules of thumb": Choice(search=False),
+}
+
+
+def measure(name: str, size: int) -> dict[str, object]:
+    choice = CHOICES[name]
+    if choice.connections is not None:
+        os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(choice.connections)
+    many = clients_of(size, CLIENTS[size])
+    seconds = {}
+    for steps in STEPS:
+        method = method_of("fedavg-pl", steps, "training")
+        task = task_of(method, many, size)
+        make = RecordedEngine if choice.search else Unsearched
+        engine = make(task, many, slots=CLIENTS[size] // choice.waves)
+        speed, _ = images_per_second(engine, method, task, ROUNDS)
+        seconds[steps] = CLIENTS[size] * BATCH * steps / speed
+    short, long = STEPS
+    step = (seconds[long] - seconds[short]) / (long - short)
+    return {
+        "choice": name,
+        "pixels": size,
+        "clients": CLIENTS[size],
+        "step_of_all_ms": round(1000 * step, 2),
+        "rest_of_a_round_ms": round(1000 * (seconds[short] - short * step), 1),
+        "images_per_s_in_steps": round(CLIENTS[size] * BATCH / step),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", nargs="+", type=int, default=[28, 64, 224])
+    parser.add_argument("--choices", nargs="+", default=list(CHOICES), choices=list(CHOICES))
+    options = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    rows: list[dict[str, object]] = []
+    for size in options.sizes:
+        for name in options.choices:
+            with context.Pool(1) as process:
+                rows.append(process.apply(measure, (name, size)))
+            print(rows[-1], flush=True)
+            write_results("gpu_choices", rows, device="cuda")  # as in benchmarks.gpu
+
+
+if __name__ == "__main__":
+    main()

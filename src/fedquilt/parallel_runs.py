@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from functools import lru_cache
@@ -37,7 +38,9 @@ def run_all(
     """
     total = sum(recipe.rounds for recipe in recipes.values())
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers or os.cpu_count(), mp_context=context) as pool:
+    with ProcessPoolExecutor(
+        workers or os.cpu_count(), mp_context=context, initializer=_end_with_parent
+    ) as pool:
         folders: dict[Future[None], Path] = {
             pool.submit(_run_one, recipe.to_dict(), folder, cache, device): folder
             for folder, recipe in recipes.items()
@@ -58,6 +61,18 @@ def run_all(
             for process in multiprocessing.active_children():
                 process.terminate()
             raise
+
+
+def _end_with_parent() -> None:
+    """A process whose parent was killed ends too, instead of training on unseen."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)  # at once: a run can be gone on with from its last saved round
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _run_one(settings: dict[str, object], folder: Path, cache: Path, device: str) -> None:

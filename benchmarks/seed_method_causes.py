@@ -32,6 +32,7 @@ ON_BOTH: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     (SKEWED, "site-aware"): {
         "graph network averaged too": ("method.share_graph=true",),
         "no graph network, one model": ("method.graph=false",),
+        LONGER: (),
     },
     (MISSING, "fedavg"): {STEPWISE: ()},
     (MISSING, "fedavg-pl"): {STEPWISE: ()},

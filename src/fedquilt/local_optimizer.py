@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedquilt.local_training import LocalTraining
-from fedquilt.tree import Weights
+from fedquilt.tree import Weights, write_all
 
 
 class LocalOptimizer:
@@ -83,11 +83,18 @@ class LocalOptimizer:
         assert isinstance(self._lr, Tensor)
         self._lr.fill_(lr)
         self._rows.copy_(annotated)
+        zeroed, written, memories = [], [], []
         for name, parameter in self._parameters.items():
             memory = saved.get(name, {})
             for key, place in self._torch.state[parameter].items():
-                if isinstance(place, Tensor):
-                    place.copy_(memory[key]) if key in memory else place.zero_()
+                if isinstance(place, Tensor) and key in memory:
+                    written.append(place)
+                    memories.append(memory[key])
+                elif isinstance(place, Tensor):
+                    zeroed.append(place)
+        write_all(written, memories)
+        if zeroed:
+            torch._foreach_zero_(zeroed)
 
     def _build(self) -> torch.optim.Optimizer:
         by_row = [self._parameters[name] for name in self._decayed_by_row]

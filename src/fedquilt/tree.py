@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
@@ -32,6 +32,27 @@ def tree_map(function: Callable[..., Tensor], tree: Tree, *others: Tree) -> Any:
         name: tree_map(function, branch, *(other[name] for other in others))  # type: ignore[index]
         for name, branch in tree.items()
     }
+
+
+def whole_map(function: Callable[..., Sequence[Tensor]], tree: Tree, *others: Tree) -> Any:
+    """As :func:`tree_map`, by a function of lists of leaves: a GPU is then told once, not often."""
+    columns: list[list[Tensor]] = [[] for _ in range(1 + len(others))]
+
+    def collect(*row: Tensor) -> Tensor:
+        for column, leaf in zip(columns, row):
+            column.append(leaf)
+        return row[0]
+
+    tree_map(collect, tree, *others)
+    results = iter(function(*columns) if columns[0] else ())
+    return tree_map(lambda leaf: next(results), tree)
+
+
+def write_all(places: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    """Overwrite tensors in place, all in one go."""
+    if places:
+        with torch.no_grad():
+            torch._foreach_copy_(list(places), list(values))
 
 
 def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
@@ -89,11 +110,11 @@ def moved(tree: Tree, device: torch.device) -> Any:
 
 def add(first: Tree, second: Tree, scale: float = 1.0) -> Any:
     """``first + scale * second``, in the dtype of ``first``."""
-    return tree_map(lambda a, b: (a + scale * b).to(a.dtype), first, second)
+    return tree_map(lambda a, b: torch.add(a, b, alpha=scale).to(a.dtype), first, second)
 
 
 def sub(first: Tree, second: Tree) -> Any:
-    return tree_map(torch.sub, first, second)
+    return whole_map(torch._foreach_sub, first, second)
 
 
 def without(tree: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -84,8 +84,7 @@ def _peaks(found: Mapping[str, Tensor]) -> dict[str, float]:
     }
     if not ends:
         return {}
-    lows, highs = zip(*ends.values())
-    sizes = [torch.stack([end.double() for end in column]).abs() for column in (lows, highs)]
+    sizes = [torch.stack(column).double().abs() for column in zip(*ends.values())]
     return dict(zip(ends, torch.maximum(*sizes).tolist()))
 
 

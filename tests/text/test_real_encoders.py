@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from fedquilt.cli.main import app
@@ -72,8 +72,8 @@ def test_clip_reads_texts_as_open_clip_does(tmp_path: Path) -> None:
     open_clip = pytest.importorskip("open_clip")
     torch.manual_seed(0)
     network = open_clip.create_model(CLIP, device="cpu").eval()
-    weights = tmp_path / "clip.pt"
-    torch.save(network.state_dict(), weights)
+    weights = tmp_path / "clip.safetensors"
+    save_file(network.state_dict(), weights)
     with torch.no_grad():
         expected = network.encode_text(open_clip.get_tokenizer(CLIP)(list(NAMES)))
     before = torch.get_rng_state()

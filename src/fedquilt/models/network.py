@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedquilt.errors import UserError
 from fedquilt.models.feature_map import MapHead, feature_map
-from fedquilt.tree import Weights
+from fedquilt.tree import Weights, write_all
 
 SHOWN = 5  # how many names an error message lists
 
@@ -73,7 +73,11 @@ def layout_of(network: nn.Module, class_count: int) -> Layout:
 def read_weights(network: nn.Module) -> Weights:
     """A copy of every entry of the layout: parameters, then buffers, in the network's order."""
     entries = _parameters(network) | _buffers(network)
-    return {name: tensor.detach().clone() for name, tensor in entries.items()}
+    copies = {
+        name: torch.empty_like(tensor, requires_grad=False) for name, tensor in entries.items()
+    }
+    write_all([*copies.values()], [*entries.values()])
+    return copies
 
 
 def write_weights(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
@@ -100,9 +104,7 @@ def write_weights(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
             f"these weights are of another model: {', '.join(problems)}; "
             "use the model settings (backbone, channels, classes) they were made with"
         )
-    with torch.no_grad():
-        for name, entry in entries.items():
-            entry.copy_(weights[name])
+    write_all([*entries.values()], [weights[name] for name in entries])
 
 
 def summary(names: list[str]) -> str:

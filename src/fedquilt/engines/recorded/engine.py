@@ -123,9 +123,9 @@ class RecordedEngine(LocalEngine):
         round_index: int,
         manner: Manner,
     ) -> Visit:
-        slot.wait_for_others()
         received = moved(addressed(payload, name), self.workspace.device)
         data, kept = self._on_device[name], self._states.get(name)
+        slot.wait_for_others()  # after these: their copies may still be on their way
         with named_in_errors(name, method, round_index):
             if "method" not in kept:
                 kept = {"method": method.init_client(self._clients[name])}

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from fedquilt.tree import Tree, leaves, tree_map
+from fedquilt.tree import Tree, leaves, tree_map, write_all
 
 Signature: TypeAlias = tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
 
@@ -38,6 +38,4 @@ def fill(places: Tree, values: Tree) -> None:
             targets.append(place)
             # A value that lies in another place must be read before that place is written.
             sources.append(value.detach().clone() if id(value) in taken else value.detach())
-    with torch.no_grad():
-        if targets:
-            torch._foreach_copy_(targets, sources)
+    write_all(targets, sources)

@@ -30,18 +30,13 @@ class Visit:
         manner: Manner,
     ) -> None:
         self._slot, self._method, self._task, self._manner = slot, method, task, manner
+        self._data, self._received, self._kept = data, received, kept
+        self._round_index = round_index
         self._memories: State = kept.get("optimizer", {})
-        with slot.at_work():
-            held = slot.hold("received", received)
-            workspace = slot.workspace
-            self._local = open_round(method, task, workspace, data, held, kept, round_index)
-            write_weights(workspace.training, method.start(self._local))
-            self._local.state = method.begin(self._local)
-            slot.loss.zero_()
-        self._done = Training(slot.loss)
 
     def steps(self) -> Iterator[None]:
         """Play the round; after every step somebody else may have a turn."""
+        self._open()  # only now: the device is at the first client's step while others get ready
         slot, local, done = self._slot, self._local, self._done
         for number, stage in enumerate(self._method.stages(local.round_index)):
             local.stage, local.stage_number = stage.name, number
@@ -54,6 +49,18 @@ class Visit:
             done.steps += play.step_count
             if memory:
                 done.memory[stage.name] = memory
+
+    def _open(self) -> None:
+        slot, method, workspace = self._slot, self._method, self._slot.workspace
+        with slot.at_work():
+            held = slot.hold("received", self._received)
+            self._local = open_round(
+                method, self._task, workspace, self._data, held, self._kept, self._round_index
+            )
+            write_weights(workspace.training, method.start(self._local))
+            self._local.state = method.begin(self._local)
+            slot.loss.zero_()
+        self._done = Training(slot.loss)
 
     def close(self) -> tuple[Update, State]:
         """What the client sends and keeps, still on the device."""

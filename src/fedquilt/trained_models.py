@@ -40,6 +40,12 @@ class TrainedModels:
     @cached_property
     def card(self) -> dict[str, Any]:
         """What the weights mean: classes, image shape, network and threshold."""
+        if self.folder.result.exists() and not self.folder.model.exists():
+            raise UserError(
+                f"{self.folder.path} is a finished study without a model: under its method every "
+                "site has its own, which never leaves it; at a site, fedquilt site model KIT "
+                "SITE_TOML --out FOLDER writes one to predict with"
+            )
         card: dict[str, Any] = self.folder.read_json(self.folder.model)
         return card
 

@@ -132,6 +132,15 @@ def test_damaged_weights_are_refused(finished: Run, splits: Splits, tmp_path: Pa
         read_run(copy).predict(splits.test.images[:1])
 
 
+def test_study_whose_models_stayed_at_the_sites_says_where_they_are(
+    personal: Run, splits: Splits, tmp_path: Path
+):
+    shutil.copytree(personal.path, tmp_path / "study")
+    (tmp_path / "study" / "model.json").unlink()
+    with pytest.raises(UserError, match=r"every site has its own.*fedquilt site model"):
+        read_run(tmp_path / "study").predict(splits.test.images[:1])
+
+
 def test_unfinished_run_has_a_history_but_no_result(finished: Run, tmp_path: Path):
     for name in ("recipe.json", "history.jsonl", "partition.npz"):
         shutil.copy(finished.path / name, tmp_path / name)

@@ -23,7 +23,7 @@ from fedquilt.local_steps import (
 from fedquilt.method import Local, Method, Stage, State
 from fedquilt.models.network import Network, Output, read_weights, write_weights
 from fedquilt.payload import Mean, Update, placed
-from fedquilt.seeding import generator_for, seed_for
+from fedquilt.seeding import generator_for, seed_network_draws
 from fedquilt.task import Task
 from fedquilt.tree import Weights, moved
 
@@ -86,7 +86,8 @@ def run_client(
     """
     local = open_round(method, task, workspace, data, received, kept, round_index)
     with torch.random.fork_rng(devices=[]):  # dropout and the like draw from torch's own generator
-        torch.manual_seed(seed_for(*names_of_draws(task, data.name, round_index), "network"))
+        names = names_of_draws(task, data.name, round_index)
+        seed_network_draws(workspace.device, *names, "network")
         write_weights(workspace.training, method.start(local))
         local.state = method.begin(local)
         done = Training(torch.zeros((), device=workspace.device))

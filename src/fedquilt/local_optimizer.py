@@ -53,7 +53,8 @@ class LocalOptimizer:
         self._torch.step()
 
     def forget_gradients(self) -> None:
-        self._torch.zero_grad(set_to_none=True)
+        for parameter in self._parameters.values():
+            parameter.grad = None
 
     def state(self) -> dict[str, dict[str, Tensor]]:
         """The optimiser's memory by parameter name, for ``keep_optimizer``."""

@@ -15,3 +15,16 @@ def seed_for(*names: int | str) -> int:
 
 def generator_for(*names: int | str) -> torch.Generator:
     return torch.Generator().manual_seed(seed_for(*names))
+
+
+def seed_network_draws(device: torch.device, *names: int | str) -> None:
+    """Seed what dropout and the like draw from on ``device``.
+
+    ``torch.manual_seed`` asks every kind of accelerator there is, and writes down a stack trace
+    for each that was never used: a fiftieth of a small network's round.
+    """
+    seed = seed_for(*names)
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)

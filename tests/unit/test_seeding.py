@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedquilt.seeding import generator_for, seed_for
+from fedquilt.seeding import generator_for, seed_for, seed_network_draws
 
 
 def test_a_seed_is_the_same_in_every_process_and_for_ever():
@@ -61,3 +61,20 @@ def test_generators_leave_torchs_own_alone():
     before = torch.get_rng_state()
     torch.rand(5, generator=generator_for(0))
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_network_draws_are_those_of_manual_seed():
+    with torch.random.fork_rng(devices=[]):
+        seed_network_draws(torch.device("cpu"), 7, "client")
+        found = torch.rand(3)
+        torch.manual_seed(seed_for(7, "client"))
+        assert torch.equal(found, torch.rand(3))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_network_draws_on_a_gpu_are_those_of_manual_seed():
+    with torch.random.fork_rng():
+        seed_network_draws(torch.device("cuda"), 7, "client")
+        found = torch.rand(3, device="cuda")
+        torch.manual_seed(seed_for(7, "client"))
+        assert torch.equal(found, torch.rand(3, device="cuda"))

@@ -23,7 +23,7 @@ from fedquilt.local_steps import names_of_draws
 from fedquilt.method import Method, State
 from fedquilt.payload import PerClient, Update, addressed, placed
 from fedquilt.privacy.transform import PayloadTransform
-from fedquilt.seeding import seed_for
+from fedquilt.seeding import seed_network_draws
 from fedquilt.task import Task
 from fedquilt.totals import Totals
 from fedquilt.tree import moved
@@ -165,7 +165,7 @@ class RecordedEngine(LocalEngine):
         devices = [self.workspace.device] if self._is_cuda else []
         with torch.random.fork_rng(devices=devices):
             names = names_of_draws(self._task, first, round_index)
-            torch.manual_seed(seed_for(*names, "network"))
+            seed_network_draws(self.workspace.device, *names, "network")
             yield
 
     def _kernels(self) -> AbstractContextManager[object]:

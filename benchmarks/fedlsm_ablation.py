@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.kept_runs import make_runs, summary
+from benchmarks.kept_runs import make_runs, summaries
 from benchmarks.recording import write_results
 from fedquilt.recipes.fedlsm import table1
 
@@ -62,11 +62,7 @@ def main() -> None:
     made = make_runs(
         "fedlsm_ablation", wanted, cache=options.cache, device="cpu", workers=options.workers
     )
-    rows = [
-        {"data": data, "setting": name}
-        | summary([row for row in made if (row["data"], row["setting"]) == (data, name)])
-        for data, name in places
-    ]
+    rows = summaries(made, ("data", "setting"), places)
     for row in rows:
         print({key: row[key] for key in ("data", "setting", "macro_auc", "macro_auc_deviation")})
     write_results("fedlsm_ablation", rows)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -80,4 +80,16 @@ def summary(rows: list[Row]) -> Row:
         found[f"{metric}_deviation"] = round(stdev(values), 2) if len(values) > 1 else ""
         found[f"{metric}_per_seed"] = " ".join(f"{value:.2f}" for value in values)
     found["seconds_per_run"] = round(fmean(float(row["seconds"]) for row in rows), 1)
+    return found
+
+
+def summaries(
+    rows: list[Row], columns: tuple[str, ...], cells: Iterable[tuple[str, ...]]
+) -> list[Row]:
+    """One row for each cell, told by its ``columns``, of which there are runs."""
+    found = []
+    for cell in cells:
+        own = [row for row in rows if tuple(row[name] for name in columns) == cell]
+        if own:
+            found.append({**dict(zip(columns, cell)), **summary(own)})
     return found

@@ -8,7 +8,7 @@ Everything else is as there, so a row here is read beside the same method's row 
 
 from __future__ import annotations
 
-from benchmarks.kept_runs import make_runs, summary
+from benchmarks.kept_runs import make_runs, summaries
 from benchmarks.recording import write_results
 from benchmarks.seed_methods import (
     MISSING,
@@ -98,12 +98,9 @@ def main() -> None:
     made = make_runs(
         NAME, wanted, cache=options.cache, device=options.device, workers=options.workers
     )
-    rows = []
-    for cell in cells:
-        runs = [row for row in made if tuple(row[name] for name in columns) == cell]
-        if runs:
-            rows.append({**dict(zip(columns, cell)), **summary(runs)})
-            print(*cell, *(rows[-1][key] for key in ("runs", "macro_auc", "bacc")), sep=", ")
+    rows = summaries(made, columns, cells)
+    for row in rows:
+        print(*(row[name] for name in (*columns, "runs", "macro_auc", "bacc")), sep=", ")
     write_results(NAME, rows, options.device)
 
 

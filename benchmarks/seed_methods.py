@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kept_runs import make_runs, summary
+from benchmarks.kept_runs import make_runs, summaries
 from benchmarks.recording import write_results
 from fedquilt.recipe import Recipe, recipe_from, with_overrides
 
@@ -170,8 +170,9 @@ def main() -> None:
     chosen = cells(list(options.data), options.only)
     if not chosen:
         parser.error(f"no method or setting is called {' or '.join(options.only)}")
+    columns = ("data", "setting", "method")
     wanted = {
-        tuple(zip(("data", "setting", "method", "seed"), (*cell, str(seed)))): recipe_for(
+        tuple(zip((*columns, "seed"), (*cell, str(seed)))): recipe_for(
             options, *cell, seed, options.set
         )
         for seed in options.seeds  # a whole table of the first seed before any other
@@ -184,12 +185,9 @@ def main() -> None:
         device=options.device,
         workers=options.workers,
     )
-    rows = []
-    for cell in chosen:
-        runs = [row for row in made if (row["data"], row["setting"], row["method"]) == cell]
-        if runs:
-            rows.append({**dict(zip(("data", "setting", "method"), cell)), **summary(runs)})
-            print(*(rows[-1][key] for key in ("data", "setting", "method", "runs", "macro_auc")))
+    rows = summaries(made, columns, chosen)
+    for row in rows:
+        print(*(row[name] for name in (*columns, "runs", "macro_auc")))
     write_results(options.name, rows, options.device)
 
 

@@ -1,6 +1,8 @@
 """A picture of ``seed_methods.csv``: how far each method is from FedAvg with the same seed.
 
-python -m benchmarks.seed_methods_picture docs/pictures/seed_methods.png
+    python -m benchmarks.seed_methods_picture docs/pictures/seed_methods.png
+
+Small dots are seeds, large ones their mean.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def lead(cells: Cells, data: str, setting: str, method: str) -> list[float]:
 
 def draw(axes: Any, cells: Cells, data: str) -> None:
     methods = [*SEEDLINGS, *(name for name in PLAIN if name != "fedavg")]
-    home = {name: setting for setting, names in MADE_FOR.items() for name in reversed(names)}
+    home = {name: setting for setting, names in MADE_FOR.items() for name in names}
     for place, method in enumerate(methods):
         for is_home in (True, False):
             if is_home and method not in SEEDLINGS:

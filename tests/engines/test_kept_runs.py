@@ -9,7 +9,7 @@ import pytest
 from tiny_runs import tiny_settings
 
 from benchmarks import kept_runs, recording
-from benchmarks.kept_runs import Row, make_runs, summary
+from benchmarks.kept_runs import Row, make_runs, summaries, summary
 from fedquilt.recipe import recipe_from
 
 
@@ -53,3 +53,14 @@ def test_a_summary_has_mean_and_deviation_by_seed() -> None:
         "80.00 84.00",
     )
     assert found["macro_auc_deviation"] == 2.83  # sqrt(((-2) ** 2 + 2 ** 2) / 1)
+
+
+def test_cells_are_summed_up_in_order_and_those_without_runs_are_left_out():
+    numbers = {"macro_auc": "80", "bacc": "70", "map": "60", "seconds": "1"}
+    rows: list[Row] = [
+        {"data": "scenes", "method": method, "seed": seed, **numbers}
+        for method, seed in (("fedavg", "1"), ("fedmlp", "0"), ("fedavg", "0"))
+    ]
+    cells = [("scenes", "fedmlp"), ("scenes", "fedlsm"), ("scenes", "fedavg")]
+    found = summaries(rows, ("data", "method"), cells)
+    assert [(row["method"], row["seeds"]) for row in found] == [("fedmlp", "0"), ("fedavg", "0 1")]

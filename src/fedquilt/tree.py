@@ -34,22 +34,8 @@ def tree_map(function: Callable[..., Tensor], tree: Tree, *others: Tree) -> Any:
     }
 
 
-def whole_map(function: Callable[..., Sequence[Tensor]], tree: Tree, *others: Tree) -> Any:
-    """As :func:`tree_map`, by a function of lists of leaves: a GPU is then told once, not often."""
-    columns: list[list[Tensor]] = [[] for _ in range(1 + len(others))]
-
-    def collect(*row: Tensor) -> Tensor:
-        for column, leaf in zip(columns, row):
-            column.append(leaf)
-        return row[0]
-
-    tree_map(collect, tree, *others)
-    results = iter(function(*columns) if columns[0] else ())
-    return tree_map(lambda leaf: next(results), tree)
-
-
 def write_all(places: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    """Overwrite tensors in place, all in one go."""
+    """Overwrite tensors in place, all in one go: a GPU is told once, not for each."""
     if places:
         with torch.no_grad():
             torch._foreach_copy_(list(places), list(values))
@@ -114,7 +100,7 @@ def add(first: Tree, second: Tree, scale: float = 1.0) -> Any:
 
 
 def sub(first: Tree, second: Tree) -> Any:
-    return whole_map(torch._foreach_sub, first, second)
+    return tree_map(torch.sub, first, second)
 
 
 def without(tree: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from fedquilt.tree import (
     sub,
     tree_map,
     unflatten,
-    whole_map,
     write_all,
     zeros_like,
 )
@@ -42,23 +41,6 @@ def test_tree_map_matches_others_by_name_not_by_order():
 
 def test_tree_map_takes_a_bare_tensor():
     assert same_bits(tree_map(torch.add, tensor([1.0]), tensor([2.0])), tensor([3.0]))
-
-
-def test_whole_map_sees_all_leaves_at_once_matched_by_name():
-    other = {"b": tensor(10.0), "body": {"w": tensor([20.0, 30.0])}}
-    seen: list[tuple[int, int]] = []
-
-    def total(ones: list[torch.Tensor], others: list[torch.Tensor]) -> list[torch.Tensor]:
-        seen.append((len(ones), len(others)))
-        return [one + another for one, another in zip(ones, others)]
-
-    found = whole_map(total, NESTED, other)
-    assert same_bits(found, {"body": {"w": tensor([21.0, 32.0])}, "b": tensor(13.0)})
-    assert seen == [(2, 2)]
-
-
-def test_whole_map_of_nothing_asks_nobody():
-    assert whole_map(torch._foreach_neg, {"empty": {}}) == {"empty": {}}
 
 
 def test_write_all_writes_in_place_and_takes_nothing_at_all():

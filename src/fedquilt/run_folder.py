@@ -14,6 +14,11 @@ from fedquilt.errors import UserError
 from fedquilt.history import History
 from fedquilt.recipe import Recipe, recipe_from
 
+MODELS_AT_SITES = (
+    "there is no model in it: under this method every site has its own, which never leaves it; "
+    "each site writes its own with: fedquilt site model KIT SITE_TOML --out FOLDER"
+)
+
 
 class RunFolder:
     """Names of what a run leaves behind, in one place."""

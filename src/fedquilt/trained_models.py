@@ -24,7 +24,7 @@ from fedquilt.models.heads.ladm import attention_maps
 from fedquilt.models.network import Network, Output, write_weights
 from fedquilt.models.spec import ModelSpec
 from fedquilt.recipe import Recipe
-from fedquilt.run_folder import RunFolder
+from fedquilt.run_folder import MODELS_AT_SITES, RunFolder
 from fedquilt.strict_reading import read
 from fedquilt.task import Task
 from fedquilt.tree import Weights
@@ -41,11 +41,7 @@ class TrainedModels:
     def card(self) -> dict[str, Any]:
         """What the weights mean: classes, image shape, network and threshold."""
         if self.folder.result.exists() and not self.folder.model.exists():
-            raise UserError(
-                f"{self.folder.path} is a finished study without a model: under its method every "
-                "site has its own, which never leaves it; at a site, fedquilt site model KIT "
-                "SITE_TOML --out FOLDER writes one to predict with"
-            )
+            raise UserError(f"{self.folder.path} is a finished study; {MODELS_AT_SITES}")
         card: dict[str, Any] = self.folder.read_json(self.folder.model)
         return card
 

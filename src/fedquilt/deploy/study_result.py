@@ -14,7 +14,7 @@ from fedquilt.deploy.head_rows import annotated_by
 from fedquilt.deploy.study import Study
 from fedquilt.environment import environment
 from fedquilt.metrics import Report, by_annotation_status, nan_to_none
-from fedquilt.run_folder import RunFolder
+from fedquilt.run_folder import MODELS_AT_SITES, RunFolder
 
 
 def study_result(
@@ -62,11 +62,7 @@ def where_models_are(run: Path) -> list[str]:
     missed = folder.read_json(folder.result).get("missed_the_end", {})
     lines = []
     if not folder.model.exists():
-        lines.append(
-            "there is no model in it: under this method every site has its own, which never "
-            "leaves it; each site writes its own with: fedquilt site model KIT SITE_TOML --out "
-            "FOLDER"
-        )
+        lines.append(MODELS_AT_SITES)
     if missed:
         lines.append(
             f"not reached at the end, so with the model of an earlier round: {', '.join(missed)}; "

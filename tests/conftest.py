@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch comes: as the Makefile has it
+
 
 @pytest.fixture(scope="session")
 def shared_folder() -> Path:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Event
 
 import torch
 from torch import Tensor
@@ -31,6 +34,10 @@ LOSS_PART = "training_loss"  # added by the engine to what a method sends
 HOST = torch.device("cpu")
 
 
+class Interrupted(Exception):
+    """A client's round that nobody waits for any more."""
+
+
 @dataclass(frozen=True)
 class Workspace:
     """Scratch networks that every client on this machine uses in turn."""
@@ -39,11 +46,17 @@ class Workspace:
     frozen: Network  # always in evaluation mode; weights are lent to it call by call
     device: torch.device
     prediction_batch: int = 256  # images at a time where nothing is trained
+    interrupt: Event = field(default_factory=Event)  # once set, rounds end before their next step
 
     @classmethod
     def of(cls, task: Task, device: torch.device) -> Workspace:
         networks = [task.build_network().to(device) for _ in range(2)]
         return cls(networks[0].train(), networks[1].eval(), device)
+
+    def twin(self) -> Workspace:
+        """Another one, for a client beside this one's; they are interrupted together."""
+        networks = copy.deepcopy((self.training, self.frozen))
+        return Workspace(*networks, self.device, self.prediction_batch, self.interrupt)
 
     def forward(self, weights: Weights, images: Tensor) -> Output:
         with torch.no_grad():
@@ -78,16 +91,21 @@ def run_client(
     received: State,
     kept: State,
     round_index: int,
+    *,
+    has_own_draws: bool = True,
 ) -> tuple[Update, State]:
     """Train for one round; return what is sent and what the client keeps.
 
     All randomness comes from the names (run, round, client), so neither the order of clients nor
     an interruption changes a bit.
+
+    Args:
+        has_own_draws: torch's own generator, of which dropout and the like draw, is the client's
+            for the round. Threads share that generator, so there it must be nobody's.
     """
-    local = open_round(method, task, workspace, data, received, kept, round_index)
-    with torch.random.fork_rng(devices=[]):  # dropout and the like draw from torch's own generator
-        names = names_of_draws(task, data.name, round_index)
-        seed_network_draws(workspace.device, *names, "network")
+    names = names_of_draws(task, data.name, round_index)
+    with _drawing(workspace.device, *names, "network") if has_own_draws else nullcontext():
+        local = open_round(method, task, workspace, data, received, kept, round_index)
         write_weights(workspace.training, method.start(local))
         local.state = method.begin(local)
         done = Training(torch.zeros((), device=workspace.device))
@@ -154,10 +172,20 @@ def _train(
     steps = step_count(method, stage, pools[0], len(local.data))
     live = {name: parameter.detach() for name, parameter in parameters.items()}
     for batch in step_batches(method, task, local, pools, steps, workspace.device):
+        if workspace.interrupt.is_set():
+            raise Interrupted
         done.loss += take_step(method, local, batch, parameters, live, optimizer)
     done.steps += steps
     if method.training.keep_optimizer:
         done.memory[stage.name] = optimizer.state()
+
+
+@contextmanager
+def _drawing(device: torch.device, *names: int | str) -> Iterator[None]:
+    """Torch's own generators, seeded by these names, and afterwards as they were."""
+    with torch.random.fork_rng(devices=[]):
+        seed_network_draws(device, *names)
+        yield
 
 
 def _require_finite(loss: Tensor, local: Local) -> None:

@@ -1,4 +1,4 @@
-"""Every method gives the same on the recorded engine as on the reference, state by state."""
+"""Every method gives the same on every engine as on the reference, state by state."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import nn
 from fedquilt.client_states import StatesInMemory
 from fedquilt.engines.local import LocalEngine
 from fedquilt.engines.recorded.engine import RecordedEngine
+from fedquilt.engines.threaded import ThreadedEngine
 from fedquilt.method import Method, State
 from fedquilt.rounds import run_rounds, start_server
 from fedquilt.tree import leaves, same_bits
@@ -58,6 +59,19 @@ def test_recorded_on_a_cpu_is_the_reference_bit_for_bit(name: str) -> None:
     engine.write_states()
     for client in federation.clients:
         assert same_bits(recorded_kept.get(client), kept.get(client))
+
+
+@every_method
+def test_threaded_is_the_reference_bit_for_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = make_method(name)
+    federation = make_federation(rounds=3, annotated=((0,), (1,), (2,), (0, 1))).fitted(method)
+    kept, threads_kept = StatesInMemory(), StatesInMemory()
+    expected = _trained(federation, method, federation.engine(kept))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # clients at a time, of one each
+    engine = ThreadedEngine(federation.task, federation.clients, states=threads_kept)
+    assert same_bits(_trained(federation, method, engine), expected)
+    for client in federation.clients:
+        assert same_bits(threads_kept.get(client), kept.get(client))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -240,6 +240,16 @@ def test_an_interruption_at_any_place_changes_nothing(whole, splits, tmp_path, m
     assert_same_run(whole, run(recipe(), tmp_path / "run", splits=splits, resume=True))
 
 
+def test_clients_on_several_cores_can_be_interrupted_and_change_nothing(
+    whole, splits, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # of which each client gets one
+    settings = {"splits": splits, "engine": "threaded"}
+    with pytest.raises(KeyboardInterrupt):
+        run(recipe(), tmp_path / "run", observe=stop_after(2), **settings)
+    assert_same_run(whole, run(recipe(), tmp_path / "run", resume=True, **settings))
+
+
 def test_a_killed_process_resumes_from_its_last_checkpoint(whole, splits, tmp_path, monkeypatch):
     """Killed, it saves nothing more: what history says beyond the checkpoint is run again."""
     with monkeypatch.context() as patch:

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "src" / "fedquilt"
 # ``x.*`` is a folder with all below it; a longer entry wins over a shorter one.
 LAYERS: tuple[tuple[str, ...], ...] = (
     # the ground: nothing about learning
-    ("version", "errors", "seeding", "registry", "atomic_files", "environment"),
+    ("version", "errors", "seeding", "registry", "atomic_files", "environment", "memory"),
     ("strict_reading", "source_lookup", "source_reading", "criterion", "published_numbers"),
     # images and labels, and pure functions of tensors
     ("data.*", "losses.*", "metrics.*", "prototypes", "co_occurrence", "cells"),

@@ -34,7 +34,7 @@ def require_device(device: str) -> None:
 
 
 def require_engine(engine: str) -> str:
-    known = ("auto", "local", "recorded")
+    known = ("auto", "local", "threaded", "recorded")
     if engine not in known:
         raise UserError(f"--engine {engine!r} is unknown{nearest(engine, known)}")
     return engine

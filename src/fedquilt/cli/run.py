@@ -53,7 +53,9 @@ def run(
     device: Device = "cpu",
     engine: Annotated[
         str,
-        typer.Option(help="auto; local: clients in turn; recorded: side by side, for a GPU."),
+        typer.Option(
+            help="auto; local: clients in turn; threaded: one per core; recorded: for a GPU."
+        ),
     ] = "auto",
     cache: Cache = DEFAULT_CACHE,
     as_json: AsJson = False,

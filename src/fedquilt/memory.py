@@ -1,0 +1,58 @@
+"""How much memory a piece of work takes, and how much there is: where the system tells, else None.
+
+Linux tells. Elsewhere callers must do without, as if there were enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+STATUS = Path("/proc/self/status")
+FORGET_PEAK = Path("/proc/self/clear_refs")
+MACHINE = Path("/proc/meminfo")
+CONTAINER = Path("/sys/fs/cgroup")
+
+
+@dataclass
+class Growth:
+    """``most`` bytes were taken beyond what was there at the beginning."""
+
+    most: int | None = None
+
+
+@contextmanager
+def growth() -> Iterator[Growth]:
+    """What this process takes at the most while the block runs; filled in at its end."""
+    found = Growth()
+    try:
+        FORGET_PEAK.write_text("5")
+        before = _kilobytes(STATUS)["VmRSS"]
+    except (OSError, KeyError):
+        yield found
+        return
+    yield found
+    found.most = max(0, _kilobytes(STATUS)["VmHWM"] - before)
+
+
+def available() -> int | None:
+    """Bytes that this process could still take, by the machine's and by its container's account."""
+    try:
+        free = _kilobytes(MACHINE)["MemAvailable"]
+    except (OSError, KeyError):
+        return None
+    try:
+        limit, used = (
+            int((CONTAINER / name).read_text()) for name in ("memory.max", "memory.current")
+        )
+    except (OSError, ValueError):  # no container, or one without a limit
+        return free
+    return min(free, limit - used)
+
+
+def _kilobytes(path: Path) -> dict[str, int]:
+    """Lines such as "VmRSS:  1234 kB", in bytes."""
+    lines = [line.split() for line in path.read_text().splitlines() if line.endswith(" kB")]
+    return {words[0].rstrip(":"): 1024 * int(words[1]) for words in lines}

@@ -18,7 +18,8 @@ import torch
 
 from benchmarks.gpu import BATCH, CLIENTS, clients_of, images_per_second, method_of, task_of
 from benchmarks.recording import write_results
-from fedquilt.engines.recorded.engine import RecordedEngine
+from fedquilt.engines.recorded import engine as engine_file
+from fedquilt.engines.recorded.engine import HEAD_START, RecordedEngine
 
 STEPS = (40, 160)  # two lengths of a round tell its steps from the rest
 ROUNDS = 3
@@ -28,6 +29,7 @@ ROUNDS = 3
 class Choice:
     waves: int = 1  # in which the clients have their turn
     connections: int | None = None  # hardware queues for streams; the driver's default is 8
+    head_start: int = HEAD_START  # steps that a client is given before the next one is opened
     search: bool = True  # cuDNN times its kernels alone on the device and takes the fastest
 
 
@@ -41,6 +43,7 @@ class Unsearched(RecordedEngine):
 CHOICES = {
     "as it is": Choice(),
     "half of the clients at a time": Choice(waves=2),
+    "no head start": Choice(head_start=1),
     "32 hardware queues": Choice(connections=32),
     "kernels by rules of thumb": Choice(search=False),
 }
@@ -50,6 +53,7 @@ def measure(name: str, size: int) -> dict[str, object]:
     choice = CHOICES[name]
     if choice.connections is not None:
         os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(choice.connections)
+    engine_file.HEAD_START = choice.head_start
     many = clients_of(size, CLIENTS[size])
     seconds = {}
     for steps in STEPS:

@@ -17,8 +17,10 @@ from fedquilt.engines.recorded.chunk import segments, steps_in_a_chunk
 from fedquilt.engines.recorded.engine import RecordedEngine, on_device
 from fedquilt.engines.recorded.fixed_tree import fill, fixed_copy, signature
 from fedquilt.engines.recorded.step_player import StepLocal, Unrecordable
+from fedquilt.local_training import LocalTraining
 from fedquilt.method import Local, Method, State
 from fedquilt.methods.fedavg import FedAvg
+from fedquilt.payload import Update
 from fedquilt.rounds import run_rounds, start_server
 from fedquilt.tree import Weights, same_bits
 
@@ -103,21 +105,62 @@ def test_the_number_of_slots_changes_no_bit(slots: int) -> None:
     assert same_bits(_train(federation, method, _engine(federation, slots=slots)), reference)
 
 
-def test_clients_of_unequal_size() -> None:
-    federation, method = make_federation(), make_method("scaffold")
+def _shortened(federation: Federation, **lengths: int) -> Federation:
+    """With so many images at these clients."""
     clients = dict(federation.clients)
-    for name, size in (("site-0", 3), ("site-1", 17)):
-        data = clients[name]
-        clients[name] = replace(
+    for name, length in lengths.items():
+        data = clients[name.replace("_", "-")]
+        clients[data.name] = replace(
             data,
-            indices=data.indices[:size],
-            labels=data.labels[:size],
-            known=data.known[:size],
+            indices=data.indices[:length],
+            labels=data.labels[:length],
+            known=data.known[:length],
         )
-    federation = replace(federation, clients=clients)
+    return replace(federation, clients=clients)
+
+
+def test_clients_of_unequal_size() -> None:
+    federation, method = _shortened(make_federation(), site_0=3, site_1=17), make_method("scaffold")
     by_descent = replace(method, training=replace(method.training, optimizer="sgd"))
     recorded = _train(federation, by_descent, _engine(federation))
     assert same_bits(recorded, federation.train(by_descent))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Telling(FedAvg):
+    """Says when clients begin and finish their rounds."""
+
+    def begin(self, local: Local) -> State:
+        EVENTS.append(f"begin {local.data.name}")
+        return super().begin(local)
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        EVENTS.append("step")
+        return super().loss(local, batch)
+
+    def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
+        EVENTS.append(f"finish {local.data.name}")
+        return super().finish(local, weights, steps)
+
+
+EVENTS: list[str] = []
+
+
+def test_a_visit_has_a_head_start_and_is_closed_while_others_play() -> None:
+    federation = _shortened(make_federation(), site_0=10, site_1=20, site_2=15)
+    method = Telling(training=LocalTraining(batch_size=1))  # an image is a step
+    engine = _engine(federation, slots=3)
+    server = start_server(method, federation.task, engine)
+    engine.exchange(method, method.broadcast(server), 0, sorted(federation.clients))  # with trials
+    EVENTS.clear()
+    engine.exchange(method, method.broadcast(server), 1, sorted(federation.clients))
+    told = [event for event in EVENTS if event != "step"]
+    assert told[:3] == ["begin site-0", "begin site-1", "begin site-2"]
+    assert told[3:] == ["finish site-0", "finish site-1", "finish site-2"]  # not as they are done
+    steps = [EVENTS[: EVENTS.index(event)].count("step") for event in told]
+    assert steps[:3] == [0, 8, 16]
+    assert steps[3] == 24 + 3 + 3 + 2  # eight each, two turns, and one in which the first is done
+    assert steps[4:] == [45, 45]
 
 
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:

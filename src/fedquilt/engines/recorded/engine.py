@@ -29,6 +29,7 @@ from fedquilt.totals import Totals
 from fedquilt.tree import moved
 
 SLOTS = 16
+HEAD_START = 8  # steps; with fewer the device would be done before the next visit is opened
 PINNED_BYTES = 2**34
 
 
@@ -104,15 +105,14 @@ class RecordedEngine(LocalEngine):
         waiting = iter(cohort)
         while wave := list(islice(waiting, len(self._slots))):
             with self._own_randomness(wave[0], round_index):
-                visits = [
-                    self._visit(slot, name, method, here, round_index, manner)
+                visits = {
+                    name: self._visit(slot, name, method, here, round_index, manner)
                     for slot, name in zip(self._slots, wave)
-                ]
-                self._play(dict(zip(wave, visits)), method, round_index)
-            for name, visit in zip(wave, visits):
-                with named_in_errors(name, method, round_index):
-                    update, state = visit.close()
-                yield name, placed(update, device), state
+                }
+                for name in self._play(visits, method, round_index):
+                    with named_in_errors(name, method, round_index):
+                        update, state = visits[name].close()
+                    yield name, placed(update, device), state
 
     def _visit(
         self,
@@ -131,16 +131,24 @@ class RecordedEngine(LocalEngine):
                 kept = {"method": method.init_client(self._clients[name])}
             return Visit(slot, method, self._task, data, received, kept, round_index, manner)
 
-    def _play(self, visits: Mapping[str, Visit], method: Method, round_index: int) -> None:
-        """All visits, a step of each in turn: the device works on them side by side."""
+    def _play(self, visits: Mapping[str, Visit], method: Method, round_index: int) -> Iterator[str]:
+        """All visits, a step of each in turn: the device works on them side by side.
+
+        Names come in their order, each when its visit is over. Opening and closing a visit is work
+        for the host. Steps that are queued before the next visit is opened keep the device busy
+        meanwhile, and so the first visit is over, and can be closed, while others still play.
+        """
         playing = {name: visit.steps() for name, visit in visits.items()}
-        while playing:
-            for name in list(playing):
-                with named_in_errors(name, method, round_index):
-                    if next(playing[name], self) is self:
+        turn = HEAD_START
+        for due in visits:
+            while due in playing:
+                for name in list(playing):
+                    with named_in_errors(name, method, round_index):
+                        taken = sum(1 for _ in islice(playing[name], turn))
+                    if taken < turn:
                         del playing[name]
-        if self._is_cuda:
-            torch.cuda.synchronize(self.workspace.device)
+                turn = 1
+            yield due
 
     def _prepare(self, method: Method, cohort_size: int) -> None:
         """As many slots as are needed, with nothing in them of another method."""

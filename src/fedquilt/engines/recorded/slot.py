@@ -56,6 +56,11 @@ class Slot:
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
 
+    def make_others_wait(self) -> None:
+        """Work that the caller's stream gets from now on begins after what this slot was given."""
+        if self.stream is not None:
+            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
+
     def hold(self, role: str, tree: Tree) -> Any:
         """The tree's numbers in the places kept for trees of this role and shape."""
         key = (role, signature(tree))

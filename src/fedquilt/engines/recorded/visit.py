@@ -64,6 +64,7 @@ class Visit:
 
     def close(self) -> tuple[Update, State]:
         """What the client sends and keeps, still on the device."""
+        self._slot.make_others_wait()
         weights = tree_map(torch.Tensor.contiguous, read_weights(self._slot.workspace.training))
         self._done.loss = self._slot.loss.clone()
         update, state = close_round(self._method, self._local, weights, self._done)

@@ -43,17 +43,32 @@ def plan_runs(
     folder: Path | None = None,
     changes: Sequence[str] = (),
 ) -> list[CellRun]:
-    """A run folder in ``out`` for each cell and seed; recipes are all read before any run."""
-    return [
-        CellRun(
-            cell,
-            seed,
-            table.recipe(cell, seed, folder, changes),
-            RunFolder(out / "cells" / f"{cell.row.name}--{cell.column.name}--seed{seed}"),
-        )
-        for cell in cells
-        for seed in seeds
-    ]
+    """A run folder in ``out`` for each cell and seed; recipes are all read before any run.
+
+    Where columns differ in nothing that a bound sees, the first column's run stands in all of them.
+    """
+    runs = []
+    for cell in cells:
+        for seed in seeds:
+            columns = {
+                column.name: table.recipe(Cell(cell.row, column), seed, folder, changes)
+                for column in table.choice.columns
+            }
+            seen = _as_the_method_sees(columns[cell.column.name])
+            place = next(name for name in columns if _as_the_method_sees(columns[name]) == seen)
+            run_folder = RunFolder(out / "cells" / f"{cell.row.name}--{place}--seed{seed}")
+            runs.append(CellRun(cell, seed, columns[place], run_folder))
+    return runs
+
+
+def _as_the_method_sees(recipe: Recipe) -> dict[str, Any]:
+    """The recipe without what makes no difference to a bound."""
+    method = recipe.method
+    is_hidden = {
+        "annotation": method.needs_complete_labels,
+        "partition": method.needs_pooled_data,
+    }
+    return {name: value for name, value in recipe.to_dict().items() if not is_hidden.get(name)}
 
 
 def run_cells(
@@ -86,7 +101,8 @@ def run_cells(
     def look(done: int, total: int) -> None:
         for run in [run for run in unreported if run.is_finished]:
             unreported.remove(run)
-            shutil.rmtree(run.folder.checkpoints)  # those of a whole table would fill the disk
+            if run.folder.checkpoints.exists():  # those of a whole table would fill the disk
+                shutil.rmtree(run.folder.checkpoints)
             report(run)
         progress(done, total)
 

@@ -64,9 +64,10 @@ def reproduce(
     target = out or Path("runs") / f"{table.replace('/', '-')}-{chosen.choice.name}"
     wanted = chosen.cells(cells or ())
     runs = plan_runs(chosen, wanted, range(seeds), target, folder=folder, changes=changes or ())
-    done = sum(run.is_finished for run in runs)
+    folders = {run.folder.path: run.is_finished for run in runs}
+    done = sum(folders.values())
     say(
-        f"{chosen.title}\non {chosen.choice.name}: {len(runs)} runs of {chosen.rounds} rounds"
+        f"{chosen.title}\non {chosen.choice.name}: {len(folders)} runs of {chosen.rounds} rounds"
         + (f", {done} of them finished before" if done else "")
     )
     command = _command(

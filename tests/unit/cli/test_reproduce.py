@@ -10,6 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fedquilt.cli.main import app
+from fedquilt.recipes import find_table
+from fedquilt.reproduction import plan_runs
 
 TINY = (
     *("fedmlp/table1", "--data", "digits", "--rounds", "2", "--workers", "1"),
@@ -89,6 +91,27 @@ def test_other_settings_in_the_same_folder_are_refused(first: tuple[Path, Any]):
     result = reproduce(*TINY, "--out", str(first[0]), "--set", "method.training.lr=0.1")
     assert result.exit_code == 1
     assert "was begun with another recipe; it differs in method.training.lr" in result.stderr
+
+
+def test_a_bound_that_sees_no_difference_between_columns_runs_once(tmp_path: Path):
+    result = reproduce(
+        *("fednca-ml/table1", "--data", "digits", "--rounds", "1", "--workers", "1"),
+        *("--cells", "centralised", "--set", "data.train=400", "--set", "data.test=60"),
+        *("--out", str(tmp_path), "--json"),
+    )
+    assert "on digits: 1 runs of 1 rounds" in result.stderr
+    assert [path.name for path in (tmp_path / "cells").iterdir()] == [
+        "centralised--beta-0.5--seed0"
+    ]
+    columns = json.loads(result.stdout)["rows"][0]["columns"]
+    assert columns["beta-0.1"]["macro_auc"]["mean"] == columns["beta-0.5"]["macro_auc"]["mean"]
+
+
+def test_what_stands_in_for_a_cell_does_not_depend_on_the_cells_asked_for(tmp_path: Path):
+    table = find_table("fednca-ml/table1", "digits")
+    cells = table.cells(["centralised,fedavg/beta-0.1"])
+    names = [run.folder.path.name for run in plan_runs(table, cells, [0], tmp_path)]
+    assert names == ["centralised--beta-0.5--seed0", "fedavg--beta-0.1--seed0"]
 
 
 @pytest.mark.parametrize(

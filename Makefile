@@ -3,15 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SIMULATORS := .venv-simulators
 # One thread per process: small networks are faster so, and two cores are not fought over.
 export OMP_NUM_THREADS ?= 1
 # Passed on by hand, e.g. make test ARGS="-k fedmlp".
 ARGS ?=
 
-.PHONY: help setup demo deploy-demo test test-slow test-deploy test-shared test-text lint types format bench docs clean
+.PHONY: help setup demo deploy-demo test test-slow test-deploy test-shared test-text lint types format bench bench-simulators docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create .venv and install fedquilt with its developer tools
 
@@ -58,8 +59,17 @@ bench: $(READY) ## engine overhead and memory against a hand-written loop, on th
 	$(BIN)/python -m benchmarks.engine_overhead $(ARGS)
 	$(BIN)/python -m benchmarks.client_memory $(ARGS)
 
+bench-simulators: $(SIMULATORS)/.ready ## rounds on the CPU beside Flower's simulation and pfl, in an environment apart
+	$(SIMULATORS)/bin/python -m benchmarks.simulators $(ARGS)
+
+# Flower asks for older packages than fedquilt's constraints.
+$(SIMULATORS)/.ready: pyproject.toml benchmarks/requirements-simulators.txt
+	$(PYTHON) -m venv $(SIMULATORS)
+	$(SIMULATORS)/bin/pip install --quiet --disable-pip-version-check -e . -r benchmarks/requirements-simulators.txt
+	@touch $@
+
 docs: $(READY) ## write one page per method from the code into docs/methods/
 	$(BIN)/python -m fedquilt.method_pages docs/methods
 
 clean: ## remove what was built, and nothing else
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(SIMULATORS) build dist .pytest_cache .mypy_cache .ruff_cache

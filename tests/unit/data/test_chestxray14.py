@@ -127,7 +127,7 @@ def test_wrong_content_is_named(root: Path) -> None:
     with pytest.raises(UserError, match="no rows"):
         make(root).labels()
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match="not CSV text"):
+    with pytest.raises(UserError, match="is not text"):
         make(root).labels()
 
 

@@ -62,9 +62,7 @@ def official_test(
     origin: Origin, table: ImageTable, train_list: Path, test_list: Path
 ) -> NDArray[np.bool_]:
     """Which images NIH's lists put in the test part; each must be on one of them."""
-    train, test = (
-        set(path.read_text(encoding="utf-8").split()) for path in (train_list, test_list)
-    )
+    train, test = (set(origin.read_text(path).split()) for path in (train_list, test_list))
     if train & test:
         raise origin.wrong(
             test_list,

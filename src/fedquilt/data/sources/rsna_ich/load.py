@@ -86,7 +86,7 @@ class RsnaIch(PublishedSource):
 
     def _folders(self) -> ImageFolders:
         name = self.images or f"stage_{self.stage}_train"
-        home = self.origin.find(self.root, name)
+        home = self.origin.find_folder(self.root, name)
         return ImageFolders(self.origin, home, (), f"them in {name}/, such as ID_12cadc6af.dcm")
 
     def _with_patients(self, table: ImageTable, folders: ImageFolders, cache: Path) -> ImageTable:

@@ -39,7 +39,7 @@ class ImageFolders:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     stem = without_ending(entry.name)
-                    if stem != entry.name:
+                    if stem != entry.name and entry.is_file():  # no folder, no broken link
                         found.setdefault(stem, folder / entry.name)
         return found
 

@@ -25,7 +25,7 @@ def still_packed(folder: Path) -> str:
     found = [
         str((place / name).relative_to(folder))
         for place in (folder, *_below(folder, levels=1))
-        for name in sorted(os.listdir(place))
+        for name in _names_in(place)
         if name.lower().endswith(ARCHIVES)
     ]
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
@@ -46,8 +46,12 @@ def _below(folder: Path, *, levels: int) -> Iterator[Path]:
 
 
 def _folders_in(folder: Path) -> list[Path]:
+    return [folder / name for name in _names_in(folder, folders_only=True)]
+
+
+def _names_in(folder: Path, *, folders_only: bool = False) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            return sorted(folder / entry.name for entry in entries if entry.is_dir())
+            return sorted(each.name for each in entries if not folders_only or each.is_dir())
     except OSError:  # a hint is no place to fail
         return []

@@ -120,6 +120,24 @@ def test_a_broken_link_or_a_folder_is_no_image(replacement: str, tmp_path: Path)
         make("ham10000", folder, validation_share=0.0).load(tmp_path / "cache")
 
 
+def test_images_and_folders_without_permission_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Modes would not stop the tests of an administrator, so the refusal is played."""
+
+    def refuse(*args: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    source = make("ham10000", write_ham10000(tmp_path / "files"))
+    with monkeypatch.context() as patch:
+        patch.setattr("fedquilt.data.image_files._read_picture", refuse)
+        with pytest.raises(UserError, match=r"ISIC_\d+\.jpg: no permission to read it"):
+            source.load(tmp_path / "cache")
+    monkeypatch.setattr("fedquilt.data.image_index.os.scandir", refuse)
+    with pytest.raises(UserError, match=r"files cannot be read \(Permission denied\)"):
+        source.load(tmp_path / "cache")
+
+
 def test_an_image_that_is_listed_twice_is_named(tmp_path: Path) -> None:
     folder = write_ham10000(tmp_path / "files")
     path = folder / "HAM10000_metadata.csv"

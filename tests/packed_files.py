@@ -43,12 +43,36 @@ def write_cifar(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def write_cifar_archive(path: Path) -> None:
+def write_cifar_archive(path: Path, files: dict[str, bytes]) -> None:
     with tarfile.open(path, "w:gz") as archive:
-        for name, content in cifar_files().items():
-            member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"cifar-10-batches/{name}")
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
+
+
+def cifar_python_files(*, is_column_major: bool = False) -> dict[str, bytes]:
+    """The same images as ``cifar_files`` in the python version: what Python 2 pickled, by hand."""
+    content = {}
+    for place, name in enumerate(cifar_files()):
+        images = cifar_images(place * PER_FILE).reshape(PER_FILE, -1)
+        classes = b"".join(bytes((0x4B, number % 10)) for number in range(PER_FILE))
+        pixels = images.tobytes("F" if is_column_major else "C")
+        content[name.removesuffix(".bin")] = b"".join(
+            (
+                b"\x80\x02}q\x01(U\x0bbatch_labelq\x02U\x15training batch 1 of 5q\x03",
+                b"U\x06labelsq\x04]q\x05(" + classes + b"e",
+                b"U\x04dataq\x06cnumpy.core.multiarray\n_reconstruct\nq\x07cnumpy\nndarray\nq\x08",
+                b"K\x00\x85U\x01b\x87Rq\x09(K\x01",
+                b"M" + PER_FILE.to_bytes(2, "little") + b"M\x00\x0c\x86",
+                b"cnumpy\ndtype\nq\x0aU\x02u1K\x00K\x01\x87Rq\x0b",
+                b"(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb",
+                b"\x88" if is_column_major else b"\x89",
+                b"T" + len(pixels).to_bytes(4, "little") + pixels + b"tb",
+                b"U\x09filenamesq\x0c]q\x0d(U\x05a.pngU\x05b.pngeu.",
+            )
+        )
+    return content
 
 
 def write_packed_cifar(path: Path, counts: tuple[int, int] = (20, 10)) -> None:

@@ -29,8 +29,12 @@ def prepare(name: Name, folder: From, to: To = DEFAULT_CACHE, settings: Set = No
     """Decode a data set into the cache; wrong or missing files are named."""
     source = _source(name, folder, settings or [])
     started = time.perf_counter()
-    with Notes():
-        splits = source.load(to)
+    try:
+        with Notes():
+            splits = source.load(to)
+    except KeyboardInterrupt:
+        say("stopped; nothing half-made will be used: give the same command again to go on")
+        raise typer.Exit(130) from None
     _tell(name, splits, to, time.perf_counter() - started)
 
 
@@ -47,18 +51,25 @@ def _source(name: str, folder: Path, overrides: list[str]) -> Source:
     if "folder" not in {field.name for field in fields(kind)}:
         raise UserError(f"{name!r} is made without files: there is nothing to prepare")
     given: dict[str, Any] = {"name": name, "folder": str(folder)}
-    source: Source = read(
-        Source, with_overrides(given, overrides), "data", {Source: ("data source", SOURCES)}
-    )
+    try:
+        source: Source = read(
+            Source, with_overrides(given, overrides), "data", {Source: ("data source", SOURCES)}
+        )
+    except UserError as error:
+        error.add_note(
+            "settings: --set KEY=VALUE; `fedquilt list datasets --verbose` explains them"
+        )
+        raise
     return source
 
 
 def _tell(name: str, splits: Splits, to: Path, seconds: float) -> None:
     train, test = splits.train, splits.test
     channels, height, width = train.images.shape[1:]
+    colour = "grey" if channels == 1 else "colour"
     say(
         f"{name}: {len(train):,} training and {len(test):,} test images of {height} x {width} px, "
-        f"{channels} channels, {len(train.classes)} classes; in {to} after {seconds:.1f} s"
+        f"{colour}, {len(train.classes)} classes; in {to} after {seconds:.1f} s"
     )
     if to != DEFAULT_CACHE:
         say(f"runs find them with --cache {to}")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from fedquilt.data.annotation_map import AnnotationMap, annotation_warnings, build_annotation_map
 from fedquilt.data.bad_image import BadImage
 from fedquilt.data.csv_labels import CsvLabels
 from fedquilt.data.folder_warnings import folder_warnings
 from fedquilt.data.image_cache import ImageFile, add_bad_image, decode_in_order
+from fedquilt.data.image_files import Decoded, decode_image
 from fedquilt.data.problems import Kind, Place, Problem, Problems
 from fedquilt.data.sources.folder.load import Folder, FolderContent, read_folder
 
@@ -106,8 +108,11 @@ def check(source: Folder, *, open_images: bool = True) -> CheckResult:
 def _open_all(
     files: Sequence[ImageFile], source: Folder, problems: Problems
 ) -> tuple[list[ImageFile], Counter[str]]:
+    def decode(path: Path) -> Decoded:
+        return decode_image(path, source.decoding)
+
     usable, depths = [], Counter[str]()
-    for file, result in decode_in_order(files, source.decoding, "checking images"):
+    for file, result in decode_in_order(files, decode, "checking images"):
         if isinstance(result, BadImage):
             add_bad_image(file, result, problems)
         else:

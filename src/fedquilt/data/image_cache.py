@@ -14,21 +14,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import mmap
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
 from fedquilt.data.bad_image import BadImage
-from fedquilt.data.image_files import Decoded, Decoding, decode_image
+from fedquilt.data.cache_folder import writing
+from fedquilt.data.grey_values import Pixels
+from fedquilt.data.image_files import Decoding, decode_image
 from fedquilt.data.parallel import in_parallel
 from fedquilt.data.problems import Problems
 from fedquilt.errors import UserError
@@ -44,14 +46,18 @@ class ImageFile:
     line: int  # of the label file
 
 
+Result = TypeVar("Result")
+BadFiles: TypeAlias = list[tuple[ImageFile, BadImage]]
+
+
 def decode_in_order(
-    files: Sequence[ImageFile], decoding: Decoding, title: str
-) -> Iterator[tuple[ImageFile, Decoded | BadImage]]:
+    files: Sequence[ImageFile], decode: Callable[[Path], Result], title: str
+) -> Iterator[tuple[ImageFile, Result | BadImage]]:
     """Decode in parallel, a chunk at a time, with a progress bar where a person watches."""
 
-    def attempt(file: ImageFile) -> Decoded | BadImage:
+    def attempt(file: ImageFile) -> Result | BadImage:
         try:
-            return decode_image(file.path, decoding)
+            return decode(file.path)
         except BadImage as problem:
             return problem
 
@@ -60,23 +66,58 @@ def decode_in_order(
         yield file, result
 
 
-def cached_images(files: Sequence[ImageFile], decoding: Decoding, cache: Path) -> Tensor:
+def own_images_error(bad: BadFiles) -> UserError:
+    """Tells every bad image by its line in the label file: its name may be a patient's."""
+    problems = Problems()
+    for file, each in bad:
+        add_bad_image(file, each, problems)
+    return problems.error("the images")
+
+
+def cached_images(
+    files: Sequence[ImageFile],
+    decoding: Decoding,
+    cache: Path,
+    error_of: Callable[[BadFiles], UserError] = own_images_error,
+) -> Tensor:
     """The images (N, channels, size, size) in the order of ``files``, decoded if need be.
 
-    Raises one ``UserError`` that lists every bad image by its line in the label file.
+    Raises what ``error_of`` makes of all bad images together.
     """
-    row_bytes = decoding.channels * decoding.size**2
+    shape = (decoding.channels, decoding.size, decoding.size)
+    return cached_pixels(
+        files,
+        shape,
+        lambda path: decode_image(path, decoding).pixels,
+        [LAYOUT_VERSION, asdict(decoding)],
+        cache,
+        error_of,
+    )
+
+
+def cached_pixels(
+    files: Sequence[ImageFile],
+    shape: tuple[int, ...],
+    decode: Callable[[Path], Pixels],
+    settings: list[Any],
+    cache: Path,
+    error_of: Callable[[BadFiles], UserError],
+) -> Tensor:
+    """The same with any decoder to ``shape``; ``settings``, as in JSON, are all that decides it."""
+    row_bytes = math.prod(shape)
     byte_count = len(files) * row_bytes
-    path = cache / f"images-{_key(files, decoding)}.u8"
+    path = cache / f"images-{_key(files, settings)}.u8"
     if not _is_complete(path, byte_count):
-        cache.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
-        with only_one(path.with_suffix(".lock")):
+        with writing(path.with_suffix(".lock")):
             if not _is_complete(path, byte_count):  # another run may have made it meanwhile
                 _check_space(part, byte_count)
-                _decode_into(part, files, decoding, row_bytes)
+                bad = _decode_into(part, files, decode, row_bytes)
+                if bad:
+                    part.unlink()
+                    raise error_of(bad)
                 part.replace(path)
-    return open_mapped(path).view(-1, decoding.channels, decoding.size, decoding.size)
+    return open_mapped(path).view(-1, *shape)
 
 
 def open_mapped(path: Path) -> Tensor:
@@ -101,25 +142,23 @@ def open_mapped(path: Path) -> Tensor:
 
 
 def _decode_into(
-    part: Path, files: Sequence[ImageFile], decoding: Decoding, row_bytes: int
-) -> None:
+    part: Path, files: Sequence[ImageFile], decode: Callable[[Path], Pixels], row_bytes: int
+) -> BadFiles:
     """Write the rows that ``part`` lacks. A bad image ends the writing, not the looking."""
-    problems = Problems()
+    bad: BadFiles = []
     with part.open("r+b" if part.exists() else "w+b") as out:
         done = min(out.seek(0, os.SEEK_END) // row_bytes, len(files))
         out.seek(done * row_bytes)
-        results = decode_in_order(files[done:], decoding, "decoding images")
+        results = decode_in_order(files[done:], decode, "decoding images")
         for count, (file, result) in enumerate(results, start=1):
             if isinstance(result, BadImage):
-                add_bad_image(file, result, problems)
-            elif not problems:
-                out.write(result.pixels.data)
+                bad.append((file, result))
+            elif not bad:
+                out.write(result.data)
             if count % CHUNK == 0:
                 _make_safe(out)
         _make_safe(out)
-    if problems:
-        part.unlink()
-        raise problems.error("the images")
+    return bad
 
 
 def add_bad_image(file: ImageFile, bad: BadImage, problems: Problems) -> None:
@@ -145,25 +184,11 @@ def _check_space(part: Path, byte_count: int) -> None:
         )
 
 
-def _key(files: Sequence[ImageFile], decoding: Decoding) -> str:
+def _key(files: Sequence[ImageFile], settings: list[Any]) -> str:
     digest = hashlib.blake2b(digest_size=12)
-    digest.update(json.dumps([LAYOUT_VERSION, asdict(decoding)]).encode())
+    digest.update(json.dumps(settings).encode())
     for file in files:
         status = file.path.stat()
         entry = [file.name, status.st_size, status.st_mtime_ns]
         digest.update(json.dumps(entry).encode() + b"\n")
     return digest.hexdigest()
-
-
-@contextmanager
-def only_one(lock: Path) -> Iterator[None]:
-    """Let one run decode while others wait; the system frees the lock of a run that died."""
-    if sys.platform == "win32":  # no such lock there: two runs write the same bytes twice
-        yield
-        return
-    import fcntl
-
-    with lock.open("w") as file:
-        with suppress(OSError):  # a file system without locks: as above
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -83,6 +83,8 @@ def decode_image(path: Path, decoding: Decoding) -> Decoded:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise BadImage(TOO_LARGE_IMAGE, "too many pixels") from None
+    except PermissionError:
+        raise BadImage(UNREADABLE_IMAGE, "no permission to read it") from None
     except UnidentifiedImageError:
         raise BadImage(UNREADABLE_IMAGE, "not a PNG, JPEG, TIFF or DICOM file") from None
     except Exception as error:

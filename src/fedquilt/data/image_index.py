@@ -36,10 +36,10 @@ class ImageFolders:
         """All image files by name without ending; the first folder that has one wins."""
         found: dict[str, Path] = {}
         for folder in self._folders():
-            with os.scandir(folder) as entries:
+            with self.origin.reading(folder), os.scandir(folder) as entries:
                 for entry in entries:
                     stem = without_ending(entry.name)
-                    if stem != entry.name:
+                    if stem != entry.name and entry.is_file():  # no folder, no broken link
                         found.setdefault(stem, folder / entry.name)
         return found
 

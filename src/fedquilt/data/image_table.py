@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +18,8 @@ from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.image_cache import ImageFile, cached_images
 from fedquilt.data.image_files import Decoding
 from fedquilt.data.image_index import ImageFolders
+from fedquilt.data.published import Origin
+from fedquilt.data.published_images import bad_images_error
 from fedquilt.data.source import Splits
 from fedquilt.errors import UserError
 
@@ -115,6 +119,7 @@ def load_parts(
                 f"no image is in the {name} part of {len(table):,} images; change the settings "
                 "of the split, or give a folder with more images"
             )
+    _refuse_repeated(table, folders.origin)
     order = np.concatenate([parts.train, parts.test])
     names = _pick(table.ids, order)
     images = decode(
@@ -130,11 +135,25 @@ def load_parts(
     )
 
 
+def _refuse_repeated(table: ImageTable, origin: Origin) -> None:
+    repeated = len(table) - len(set(table.ids))
+    if repeated:
+        name = next(name for name, count in Counter(table.ids).items() if count > 1)
+        raise UserError(
+            f"{origin.title}: the labels name {repeated:,} images more than once, such as {name}; "
+            f"expected each image once. Get them again from {origin.place}"
+        )
+
+
 def load_pictures(
     table: ImageTable, parts: Parts, folders: ImageFolders, decoding: Decoding, cache: Path
 ) -> Splits:
     """The same for PNG, JPEG and TIFF files, which ``cached_images`` decodes."""
-    return load_parts(table, parts, folders, lambda files: cached_images(files, decoding, cache))
+
+    def decode(files: list[ImageFile]) -> Tensor:
+        return cached_images(files, decoding, cache, partial(bad_images_error, folders.origin))
+
+    return load_parts(table, parts, folders, decode)
 
 
 def _pick(entries: Sequence[Entry], rows: NDArray[np.integer]) -> tuple[Entry, ...]:

@@ -6,7 +6,6 @@ changed file or setting makes a new folder. Only a complete folder gets its name
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
@@ -21,7 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedquilt.atomic_files import write_json
-from fedquilt.data.image_cache import only_one, open_mapped
+from fedquilt.data.cache_folder import writing
+from fedquilt.data.image_cache import open_mapped
 from fedquilt.errors import UserError
 
 LAYOUT_VERSION = 1  # to be raised when the files here change, so that older ones are not used
@@ -49,8 +49,7 @@ def prepared(
     home = cache / f"{name}-{_key(files, settings)}"
     arrays = _open(home)
     if arrays is None:
-        cache.mkdir(parents=True, exist_ok=True)
-        with only_one(home.with_name(f"{home.name}.lock")):
+        with writing(home.with_name(f"{home.name}.lock")):
             arrays = _open(home)  # another run may have made it meanwhile
             if arrays is None:
                 _write(home, make)
@@ -90,12 +89,6 @@ def _write(home: Path, make: Callable[[], Chunks]) -> None:
     try:
         write_json(part / MANIFEST, _append_all(part, make()))
         part.replace(home)
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise UserError(
-            f"the disk of the cache folder {home.parent} is full; make room or choose another"
-        ) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from fedquilt.data.source import Source, Splits
+from fedquilt.data.whereabouts import found_nearby, still_packed
 from fedquilt.errors import UserError
 
 
@@ -20,23 +23,49 @@ class Origin:
     place: str
 
     def find(self, folder: Path, *names: str) -> Path:
-        """The first of ``names`` (files or folders) that there is in ``folder``."""
+        """The first of ``names`` that is a file in ``folder``."""
         for name in names:
-            if (folder / name).exists():
+            if (folder / name).is_file():
+                return folder / name
+        raise self.missing(folder, *names)
+
+    def find_folder(self, folder: Path, *names: str) -> Path:
+        """The first of ``names`` that is a folder in ``folder``."""
+        for name in names:
+            if (folder / name).is_dir():
                 return folder / name
         raise self.missing(folder, *names)
 
     def missing(self, folder: Path, *names: str, hint: str = "") -> UserError:
         wanted = " or ".join(names)
         if not folder.is_dir():
-            return UserError(
-                f"{self.title}: there is no folder {folder}; give the one that holds {wanted}, "
-                f"from {self.place}"
-            )
-        return UserError(
-            f"{self.title}: {folder} holds no {wanted}; get it from {self.place}"
-            + (f". {hint}" if hint else "")
+            found = f"there is no folder {folder}; give the one"
+            if folder.exists():
+                found = f"{folder} is a file; give the folder"
+            return UserError(f"{self.title}: {found} that holds {wanted}, from {self.place}")
+        remedy = found_nearby(folder, names) or " or ".join(
+            each for each in (still_packed(folder), f"get it from {self.place}") if each
         )
+        return UserError(
+            f"{self.title}: {folder} holds no {wanted}; {remedy}" + (f". {hint}" if hint else "")
+        )
+
+    def read_text(self, path: Path) -> str:
+        with self.reading(path):
+            return path.read_text(encoding="utf-8-sig")
+
+    @contextmanager
+    def reading(self, path: Path) -> Iterator[None]:
+        """Turns what the disk or the text decoder says of ``path`` into words with its origin."""
+        try:
+            yield
+        except UnicodeDecodeError as error:
+            raise self.wrong(path, f"is not text ({error})", "the file as published") from None
+        except OSError as error:
+            raise UserError(
+                f"{self.title}: {path} cannot be read ({error.strerror or error}); make it "
+                f"readable, or get it again from {self.place}"
+            ) from error
 
     def wrong(self, path: Path, found: str, expected: str) -> UserError:
         return UserError(
@@ -44,7 +73,7 @@ class Origin:
         )
 
     def check_md5(self, path: Path, published: str) -> None:
-        with path.open("rb") as file:
+        with self.reading(path), path.open("rb") as file:
             digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
         if digest.hexdigest() != published:
             raise self.wrong(path, f"has the MD5 {digest.hexdigest()}", published)

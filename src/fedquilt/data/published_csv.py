@@ -17,7 +17,7 @@ def read_columns(origin: Origin, path: Path, *names: str) -> tuple[list[str], ..
     """
     columns: tuple[list[str], ...] = tuple([] for _ in names)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with origin.reading(path), path.open(encoding="utf-8-sig", newline="") as file:
             separator = "\t" if "\t" in file.readline() else ","
             file.seek(0)
             reader = csv.reader(file, delimiter=separator, strict=True)
@@ -32,7 +32,7 @@ def read_columns(origin: Origin, path: Path, *names: str) -> tuple[list[str], ..
                     )
                 for cells, place in zip(columns, places):
                     cells.append(row[place].strip())
-    except (csv.Error, UnicodeDecodeError) as error:
+    except csv.Error as error:
         raise origin.wrong(path, f"is not CSV text ({error})", "the file as published") from None
     if not columns[0]:
         raise origin.wrong(path, "has no rows", "a header and one row per image")

@@ -17,8 +17,10 @@ def read_json(
     each: Callable[[dict[str, Any]], Any] | None = None,
 ) -> Any:
     """The document, a ``kind``; ``each`` may make every object smaller as it is read."""
+    with origin.reading(path):
+        content = path.read_bytes()
     try:
-        document = json.loads(path.read_bytes(), object_hook=each)
+        document = json.loads(content, object_hook=each)
     except ValueError as error:  # bad JSON, or bytes that are no text
         raise origin.wrong(path, f"is not JSON ({error})", "the file as published") from None
     if not isinstance(document, kind):

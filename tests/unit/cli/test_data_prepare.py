@@ -10,6 +10,7 @@ from packed_files import write_cifar
 from typer.testing import CliRunner
 
 from fedquilt.cli.main import app
+from fedquilt.data.sources.cifar10.load import Cifar10
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def prepare(*options: str) -> Any:
 def test_prepared_data_is_in_the_cache_of_runs() -> None:
     code, said = prepare("cifar10", "--from", "data")
     assert code == 0, said
-    assert "cifar10: 200 training and 40 test images of 32 x 32 px, 3 channels, 10 classes" in said
+    assert "cifar10: 200 training and 40 test images of 32 x 32 px, colour, 10 classes" in said
     assert "--cache" not in said
     (home,) = Path(".cache/fedquilt").glob("cifar10-*/")
     assert (home / "train_images.u8").stat().st_size == 200 * 3 * 32 * 32
@@ -54,7 +55,7 @@ def test_another_cache_and_settings() -> None:
         (("digits-mosaic", "--from", "data"), "'digits-mosaic' is made without files"),
         (("cifar10", "--from", "nowhere"), "there is no folder nowhere"),
         (("cifar10", "--from", "."), "holds no cifar-10-batches-bin or cifar-10-binary.tar.gz"),
-        (("medmnist", "--from", "data"), "data lacks flag"),
+        (("medmnist", "--from", "data"), "data lacks flag settings: --set KEY=VALUE"),
         (
             ("cifar10-composites", "--from", "data", "--set", "single=2"),
             "data has no field 'single'; did you mean 'singles'?",
@@ -65,3 +66,14 @@ def test_mistakes_end_with_1_and_what_to_do(options: tuple[str, ...], message: s
     code, said = prepare(*options)
     assert code == 1
     assert message in said
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_interruption_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(source: Cifar10, cache: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Cifar10, "load", interrupted)
+    code, said = prepare("cifar10", "--from", "data")
+    assert code == 130
+    assert "give the same command again" in said

@@ -87,6 +87,19 @@ def test_split_by_image_warns_of_shared_patients(
     assert "2 patients or lesions are in both parts" in caplog.text  # 1 and 3
 
 
+@pytest.mark.parametrize(("view", "is_told"), [("any", True), ("PA", False)])
+def test_a_table_that_was_cut_short_is_told(
+    root: Path, caplog: pytest.LogCaptureFixture, view: str, is_told: bool
+) -> None:
+    source = make(root, view=view)
+    source.parts(source.labels())
+    assert "is it whole?" not in caplog.text
+    path = root / "Data_Entry_2017.csv"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:6]))
+    source.parts(source.labels())  # of a single view the lists name more images anyway
+    assert ("lacks 1 images of the two lists" in caplog.text) is is_told
+
+
 def test_validation_images_are_left_out(root: Path) -> None:
     source = make(root, validation_share=0.25)
     parts = source.parts(source.labels())
@@ -127,7 +140,7 @@ def test_wrong_content_is_named(root: Path) -> None:
     with pytest.raises(UserError, match="no rows"):
         make(root).labels()
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match="not CSV text"):
+    with pytest.raises(UserError, match="is not text"):
         make(root).labels()
 
 

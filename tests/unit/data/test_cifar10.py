@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,15 @@ from packed_files import (
     PER_FILE,
     cifar_files,
     cifar_images,
+    cifar_python_files,
     write_cifar,
     write_cifar_archive,
     write_packed_cifar,
 )
 
+from fedquilt.data.sources.cifar10 import files
 from fedquilt.data.sources.cifar10.load import Cifar10
+from fedquilt.data.sources.cifar10.python_version import read_batch
 from fedquilt.errors import UserError
 
 
@@ -45,14 +49,56 @@ def test_binary_files_are_read_wherever_they_lie(tmp_path: Path, monkeypatch) ->
     check(load(folder, tmp_path / "cache"))  # from the cache
 
 
-def test_archive_is_read_once_its_checksum_fits(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("fedquilt.data.sources.cifar10.files.IMAGES_PER_FILE", PER_FILE)
-    path = tmp_path / "cifar-10-binary.tar.gz"
-    write_cifar_archive(path)
-    with pytest.raises(UserError, match=r"has the MD5 [0-9a-f]{32}; expected c32a1d4ab5d03f12"):
+@pytest.mark.parametrize("is_column_major", [False, True])
+def test_python_version_is_read_without_unpickling(
+    tmp_path: Path, monkeypatch, is_column_major: bool
+) -> None:
+    monkeypatch.setattr(files, "IMAGES_PER_FILE", PER_FILE)
+    below = tmp_path / "cifar-10-batches-py"
+    below.mkdir()
+    for name, content in cifar_python_files(is_column_major=is_column_major).items():
+        (below / name).write_bytes(content)
+    check(load(tmp_path, tmp_path / "cache"))
+    check(load(below, tmp_path / "other"))
+
+
+def test_instructions_of_a_pickle_are_not_followed(tmp_path: Path) -> None:
+    wanted = tmp_path / "written"
+    arguments = [len(each).to_bytes(4, "little") + each for each in (str(wanted).encode(), b"w")]
+    content = b"\x80\x02cbuiltins\nopen\n(X" + b"X".join(arguments) + b"tR."
+    with pytest.raises(ValueError, match="0 classes and 0 bytes of pixels"):
+        read_batch(content)
+    assert not wanted.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda content: content[:1000], "cannot be used"),
+        (lambda content: b"no pickle", "cannot be used"),
+        (lambda content: b"", "cannot be used"),
+        (lambda content: content.replace(b"K\x09e", b"K\x0ae"), "holds the class 10"),
+        (lambda content: content.replace(b"K\x09e", b"e"), "39 classes and 122,880 bytes"),
+    ],
+)
+def test_wrong_python_files_are_named(tmp_path: Path, monkeypatch, change, found: str) -> None:
+    monkeypatch.setattr(files, "IMAGES_PER_FILE", PER_FILE)
+    for name, content in cifar_python_files().items():
+        (tmp_path / name).write_bytes(change(content) if name == "data_batch_2" else content)
+    with pytest.raises(UserError, match=rf"data_batch_2 .*{found}.*University of Toronto"):
+        load(tmp_path, tmp_path / "cache")
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_archive_is_read_once_its_checksum_fits(tmp_path: Path, monkeypatch, number: int) -> None:
+    monkeypatch.setattr(files, "IMAGES_PER_FILE", PER_FILE)
+    version = files.VERSIONS[number]
+    path = tmp_path / version.archive
+    write_cifar_archive(path, (cifar_files, cifar_python_files)[number]())
+    with pytest.raises(UserError, match=rf"has the MD5 [0-9a-f]{{32}}; expected {version.md5}"):
         load(tmp_path, tmp_path / "cache")
     md5 = hashlib.md5(path.read_bytes()).hexdigest()
-    monkeypatch.setattr("fedquilt.data.sources.cifar10.files.BINARY_ARCHIVE_MD5", md5)
+    monkeypatch.setattr(files, "VERSIONS", (replace(version, md5=md5),))
     check(load(tmp_path, tmp_path / "cache"))
 
 
@@ -63,15 +109,6 @@ def test_packed_jpegs_are_decoded(tmp_path: Path) -> None:
     assert splits.test.labels.argmax(1).tolist() == list(range(10))
     expected = cifar_images(0, 1200).astype(int)
     assert np.abs(splits.train.images.numpy().astype(int) - expected).max() <= 4  # JPEG is lossy
-
-
-@pytest.mark.parametrize("name", ["cifar-10-python.tar.gz", "cifar-10-batches-py"])
-def test_pickled_version_is_refused_with_what_to_get_instead(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).touch()
-    with pytest.raises(UserError, match="pickles, which could run code") as error:
-        load(tmp_path, tmp_path / "cache")
-    assert "cifar-10-binary.tar.gz" in str(error.value)
-    assert "University of Toronto" in str(error.value)
 
 
 def test_missing_and_wrong_files_are_named(tmp_path: Path, monkeypatch) -> None:
@@ -97,7 +134,10 @@ def test_damaged_packed_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "cifar10_jpeg.npz"
     write_packed_cifar(path)
     content = path.read_bytes()
-    for damaged in (content[: len(content) // 2], b"not a zip file"):
+    middle = len(content) // 3
+    flipped = content[:middle] + bytes(255 - each for each in content[middle : middle + 50])
+    flipped += content[middle + 50 :]
+    for damaged in (content[: len(content) // 2], b"not a zip file", flipped):
         path.write_bytes(damaged)
         with pytest.raises(UserError, match=r"cifar10_jpeg.npz is not the packed file"):
             load(tmp_path, tmp_path / "cache")

@@ -49,6 +49,14 @@ def test_validation_users_can_train(root: Path, tmp_path: Path) -> None:
     assert parts.test.ids == ("105", "106")
 
 
+def test_the_validation_part_has_two_names(root: Path, tmp_path: Path) -> None:
+    path = root / "labels_and_metadata.json"
+    path.write_text(path.read_text().replace('"val"', '"dev"'))
+    assert make(root).load(tmp_path / "cache").train.ids == ("101", "102", "103")
+    train = make(root, validation="train").load(tmp_path / "cache").train
+    assert train.ids == ("101", "102", "103", "104")
+
+
 @pytest.mark.parametrize("by", ["site", "patient"])
 def test_users_are_natural_clients(root: Path, tmp_path: Path, by: str) -> None:
     train = make(root).load(tmp_path / "cache").train
@@ -71,7 +79,7 @@ def test_missing_files_are_named(root: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "found"),
     [
-        ({"partition": "dev"}, r"names the parts \['dev'\]"),
+        ({"partition": "extra"}, r"names the parts \['extra'\]"),
         ({"user_id": "7@N00"}, "puts a user in both train and test"),
         ({"labels": 3}, "another shape .TypeError"),
     ],

@@ -134,3 +134,10 @@ def test_wrong_annotations_are_named(tmp_path: Path, text: str, found: str) -> N
 def test_settings_are_checked(settings: dict[str, object], hint: str) -> None:
     with pytest.raises(UserError, match=hint):
         make(Path("x"), **settings)
+
+
+def test_the_folder_of_the_year_may_be_a_dot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(write_pascal_voc(tmp_path, OBJECTS) / "VOCdevkit" / "VOC2007")
+    assert len(PascalVoc(folder=".", size=4).load(tmp_path / "cache").train) == 3

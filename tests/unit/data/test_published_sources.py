@@ -23,6 +23,7 @@ from fedquilt.cli.main import app
 from fedquilt.data.source import Source, Splits
 from fedquilt.data.sources import SOURCES
 from fedquilt.data.sources.pascal_voc.labels import OBJECTS
+from fedquilt.errors import UserError
 from fedquilt.registry import find
 from fedquilt.strict_reading import plain, read
 
@@ -34,6 +35,7 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
     "pascal-voc": lambda root: write_pascal_voc(root, OBJECTS),
     "rsna-ich": write_rsna_ich,
 }
+ENDINGS = (".png", ".jpg", ".dcm")
 TABLES = {Source: ("data source", SOURCES)}
 
 each_source = pytest.mark.parametrize("name", WRITERS)
@@ -90,6 +92,58 @@ def test_missing_folder_says_what_it_should_hold(name: str, tmp_path: Path) -> N
     said = " ".join(result.output.split())
     assert "there is no folder" in said
     assert "give the one that holds" in said
+
+
+@each_source
+def test_damaged_images_are_named_with_their_origin(name: str, tmp_path: Path) -> None:
+    folder = WRITERS[name](tmp_path / "files")
+    image = next(path for path in sorted(folder.rglob("*.*")) if path.suffix in ENDINGS)
+    image.write_bytes(image.read_bytes()[:-40])
+    source = make(name, folder, **{"split": "image"} if name == "rsna-ich" else {})
+    with pytest.raises(UserError, match="image files that cannot be used: 1;") as caught:
+        source.load(tmp_path / "cache")
+    assert f"{image}: " in str(caught.value)
+    assert "get them again from" in str(caught.value)
+    assert "data check" not in str(caught.value)  # that verb is for own images
+
+
+@pytest.mark.parametrize("replacement", ["link", "folder"])
+def test_a_broken_link_or_a_folder_is_no_image(replacement: str, tmp_path: Path) -> None:
+    folder = write_ham10000(tmp_path / "files")
+    image = folder / "HAM10000_images_part_1" / "ISIC_0024306.jpg"
+    image.unlink()
+    if replacement == "link":
+        image.symlink_to(tmp_path / "nowhere")
+    else:
+        image.mkdir()
+    with pytest.raises(UserError, match=r"holds no image ISIC_0024306.*1 of \d+ images"):
+        make("ham10000", folder, validation_share=0.0).load(tmp_path / "cache")
+
+
+def test_images_and_folders_without_permission_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Modes would not stop the tests of an administrator, so the refusal is played."""
+
+    def refuse(*args: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    source = make("ham10000", write_ham10000(tmp_path / "files"))
+    with monkeypatch.context() as patch:
+        patch.setattr("fedquilt.data.image_files._read_picture", refuse)
+        with pytest.raises(UserError, match=r"ISIC_\d+\.jpg: no permission to read it"):
+            source.load(tmp_path / "cache")
+    monkeypatch.setattr("fedquilt.data.image_index.os.scandir", refuse)
+    with pytest.raises(UserError, match=r"files cannot be read \(Permission denied\)"):
+        source.load(tmp_path / "cache")
+
+
+def test_an_image_that_is_listed_twice_is_named(tmp_path: Path) -> None:
+    folder = write_ham10000(tmp_path / "files")
+    path = folder / "HAM10000_metadata.csv"
+    path.write_text(path.read_text() + path.read_text().splitlines()[3] + "\n")
+    with pytest.raises(UserError, match="1 images more than once, such as ISIC_0024308"):
+        make("ham10000", folder).load(tmp_path / "cache")
 
 
 @each_source

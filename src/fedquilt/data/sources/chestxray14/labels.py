@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -12,6 +13,8 @@ from fedquilt.data.image_table import ImageTable
 from fedquilt.data.published import Origin
 from fedquilt.data.published_csv import read_columns
 from fedquilt.errors import nearest
+
+log = logging.getLogger(__name__)
 
 View: TypeAlias = Literal["any", "PA", "AP"]
 
@@ -59,12 +62,13 @@ def most_frequent(table: ImageTable, count: int) -> ImageTable:
 
 
 def official_test(
-    origin: Origin, table: ImageTable, train_list: Path, test_list: Path
+    origin: Origin, table: ImageTable, train_list: Path, test_list: Path, *, is_whole: bool
 ) -> NDArray[np.bool_]:
-    """Which images NIH's lists put in the test part; each must be on one of them."""
-    train, test = (
-        set(path.read_text(encoding="utf-8").split()) for path in (train_list, test_list)
-    )
+    """Which images NIH's lists put in the test part; each must be on one of them.
+
+    ``is_whole``: the table has images of every view, so the lists should name no others.
+    """
+    train, test = (set(origin.read_text(path).split()) for path in (train_list, test_list))
     if train & test:
         raise origin.wrong(
             test_list,
@@ -79,4 +83,7 @@ def official_test(
             f"{nowhere[0]}",
             "every image on one of the two lists",
         )
+    absent = len((train | test).difference(table.ids))
+    if is_whole and absent:  # a table that was cut short reads as well as a whole one
+        log.warning("the table lacks %s images of the two lists: is it whole?", f"{absent:,}")
     return np.array([name in test for name in table.ids], dtype=bool)

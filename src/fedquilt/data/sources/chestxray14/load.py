@@ -84,4 +84,4 @@ class ChestXray14(PublishedSource):
         if self.split == "image":
             return draw_by_image(table, self.test_share, self.split_seed)
         lists = (self.origin.find(self.root, f"{each}_list.txt") for each in ("train_val", "test"))
-        return official_test(self.origin, table, *lists)
+        return official_test(self.origin, table, *lists, is_whole=self.view == "any")

@@ -1,4 +1,4 @@
-"""CIFAR-10's files as arrays: the published binary version, or images packed as JPEGs."""
+"""CIFAR-10's files as arrays: the binary or python version, or images packed as JPEGs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,82 +17,121 @@ from PIL import Image
 from fedquilt.data.parallel import in_parallel
 from fedquilt.data.prepared import Chunks
 from fedquilt.data.published import Origin
+from fedquilt.data.sources.cifar10.python_version import read_batch
 from fedquilt.errors import UserError
 
 ORIGIN = Origin("CIFAR-10", "the CIFAR page of A. Krizhevsky, University of Toronto")
-BINARY_FOLDER = "cifar-10-batches-bin"
-BINARY_ARCHIVE = "cifar-10-binary.tar.gz"
-BINARY_ARCHIVE_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
 PACKED = "cifar10_jpeg.npz"
-PICKLED = ("cifar-10-python.tar.gz", "cifar-10-batches-py", "data_batch_1")
 
-TRAIN_FILES = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
-BINARY_FILES = (*TRAIN_FILES, "test_batch.bin")
+
+@dataclass(frozen=True)
+class Version:
+    """One of the ways in which the same six files are published."""
+
+    folder: str
+    archive: str
+    md5: str  # of the archive
+    ending: str  # of the files
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        batches = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
+        return tuple(f"{batch}{self.ending}" for batch in batches)
+
+
+VERSIONS = (
+    Version(
+        "cifar-10-batches-bin", "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530", ".bin"
+    ),
+    Version(
+        "cifar-10-batches-py", "cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", ""
+    ),
+)
 IMAGES_PER_FILE = 10_000
 SHAPE = (3, 32, 32)
 ROW = 1 + 3 * 32 * 32  # bytes: the class, then the red, green and blue planes
 BATCH = 500  # JPEGs that a thread decodes at a time: one alone is too little work
+
+UNREADABLE = (
+    *(OSError, EOFError, zipfile.BadZipFile, zlib.error),
+    *(ValueError, KeyError, IndexError, NotImplementedError),
+)
 
 Bytes = NDArray[np.uint8]
 
 
 def find_files(folder: Path) -> list[Path]:
     """The published files in ``folder``, in whichever layout they are there."""
-    for place in (folder / BINARY_FOLDER, folder):
-        if (place / BINARY_FILES[0]).is_file():
-            return [ORIGIN.find(place, name) for name in BINARY_FILES]
-    for name in (BINARY_ARCHIVE, PACKED):
+    for version in VERSIONS:
+        for place in (folder / version.folder, folder):
+            if (place / version.names[0]).is_file():
+                return [ORIGIN.find(place, name) for name in version.names]
+    for name in (*(version.archive for version in VERSIONS), PACKED):
         if (folder / name).is_file():
             return [folder / name]
-    hint = ""
-    if any((folder / name).exists() for name in PICKLED):
-        hint = (
-            "What is there is the python version: pickles, which could run code when they are "
-            f"read; of the three versions on the page take the binary one, {BINARY_ARCHIVE}"
-        )
-    raise ORIGIN.missing(folder, BINARY_FOLDER, BINARY_ARCHIVE, hint=hint)
+    wanted = [name for version in VERSIONS for name in (version.folder, version.archive)]
+    raise ORIGIN.missing(folder, *wanted)
 
 
 def read_files(files: list[Path]) -> Chunks:
     """``train_images``, ``train_targets``, ``test_images`` and ``test_targets``, piece by piece."""
+    packed = next((each for each in VERSIONS if each.archive == files[0].name), None)
     if files[0].name == PACKED:
         yield from _read_packed(files[0])
-    elif files[0].name == BINARY_ARCHIVE:
-        content = _read_archive(files[0])
-        for name in BINARY_FILES:
+    elif packed is not None:
+        content = _read_archive(files[0], packed)
+        for name in packed.names:
             yield from _rows(files[0] / name, content[name])
     else:
         for path in files:
-            yield from _rows(path, path.read_bytes())
+            with ORIGIN.reading(path):
+                batch = path.read_bytes()
+            yield from _rows(path, batch)
 
 
 def _rows(path: Path, content: bytes) -> Chunks:
+    targets, images = _from_binary(path, content) if path.suffix else _from_python(path, content)
+    if targets.max() > 9:
+        raise ORIGIN.wrong(path, f"holds the class {targets.max()}", "classes 0 to 9")
+    part = "train" if path.name.startswith("data") else "test"
+    yield f"{part}_images", images
+    yield f"{part}_targets", targets
+
+
+def _from_binary(path: Path, content: bytes) -> tuple[Bytes, Bytes]:
     expected = f"{IMAGES_PER_FILE:,} images, {IMAGES_PER_FILE * ROW:,} bytes"
     if len(content) != IMAGES_PER_FILE * ROW:
         raise ORIGIN.wrong(path, f"has {len(content):,} bytes", expected)
     rows = np.frombuffer(content, np.uint8).reshape(-1, ROW)
-    if rows[:, 0].max() > 9:
-        raise ORIGIN.wrong(path, f"holds the class {rows[:, 0].max()}", "classes 0 to 9")
-    part = "train" if path.name in TRAIN_FILES else "test"
-    yield f"{part}_images", rows[:, 1:].reshape(-1, *SHAPE)
-    yield f"{part}_targets", rows[:, 0]
+    return rows[:, 0], rows[:, 1:].reshape(-1, *SHAPE)
 
 
-def _read_archive(path: Path) -> dict[str, bytes]:
-    ORIGIN.check_md5(path, BINARY_ARCHIVE_MD5)
+def _from_python(path: Path, content: bytes) -> tuple[Bytes, Bytes]:
+    expected = f"{IMAGES_PER_FILE:,} images as published"
+    try:
+        targets, images = read_batch(content)
+    except ValueError as error:
+        raise ORIGIN.wrong(path, f"cannot be used ({error})", expected) from None
+    if len(targets) != IMAGES_PER_FILE:
+        raise ORIGIN.wrong(path, f"has {len(targets):,} images", expected)
+    return targets, images
+
+
+def _read_archive(path: Path, version: Version) -> dict[str, bytes]:
+    ORIGIN.check_md5(path, version.md5)
     found = {}
     try:
         with tarfile.open(path, "r:gz") as archive:
             for member in archive:
                 name = Path(member.name).name
-                file = archive.extractfile(member) if name in BINARY_FILES else None
+                file = archive.extractfile(member) if name in version.names else None
                 if file is not None:
                     found[name] = file.read()
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         raise ORIGIN.wrong(path, f"is damaged ({error})", "a whole archive") from error
-    for name in BINARY_FILES:
+    for name in version.names:
         if name not in found:
-            raise ORIGIN.wrong(path, f"holds no {name}", ", ".join(BINARY_FILES))
+            raise ORIGIN.wrong(path, f"holds no {name}", ", ".join(version.names))
     return found
 
 
@@ -103,7 +143,7 @@ def _read_packed(path: Path) -> Chunks:
             yield from _decoded(part, content)
     except UserError:
         raise
-    except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         layout = "train_jpeg, train_offsets and train_labels, and the same for test"
         raise UserError(
             f"CIFAR-10: {path} is not the packed file ({error}); expected {layout}"

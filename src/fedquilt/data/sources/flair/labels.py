@@ -15,6 +15,7 @@ from fedquilt.data.published_json import read_json
 Grain: TypeAlias = Literal["coarse", "fine"]
 KEYS: dict[str, str] = {"coarse": "labels", "fine": "fine_grained_labels"}
 PARTS = ("train", "val", "test")
+SAME = {"dev": "val"}  # FLAIR's own page uses both words
 
 
 def read_entries(origin: Origin, path: Path, grain: Grain) -> tuple[ImageTable, tuple[str, ...]]:
@@ -22,7 +23,7 @@ def read_entries(origin: Origin, path: Path, grain: Grain) -> tuple[ImageTable, 
     entries = read_json(origin, path, list)
     try:
         table = _table(entries, KEYS[grain])
-        parts = tuple(entry["partition"] for entry in entries)
+        parts = tuple(SAME.get(entry["partition"], entry["partition"]) for entry in entries)
     except (KeyError, TypeError) as error:
         found = f"has an entry of another shape ({type(error).__name__}: {error})"
         expected = "user_id, image_id, labels, fine_grained_labels and partition in each"

@@ -25,7 +25,7 @@ def read_part(origin: Origin, home: Path, part: str) -> ImageTable:
     """The images of ``part`` (train, val, trainval or test); difficult objects are not known."""
     lists = home / "ImageSets" / "Main"
     path = origin.find(lists, f"{part}.txt")
-    ids = path.read_text(encoding="utf-8").split()
+    ids = origin.read_text(path).split()
     if not ids:
         raise origin.wrong(path, "is empty", "one image name per line")
     if any((lists / f"{name}_{part}.txt").exists() for name in OBJECTS):
@@ -48,7 +48,7 @@ def read_class_lists(
     states = np.empty((len(ids), len(OBJECTS)), np.int8)
     for column, name in enumerate(OBJECTS):
         path = origin.find(lists, f"{name}_{part}.txt")
-        words = path.read_text(encoding="utf-8").split()
+        words = origin.read_text(path).split()
         said = dict(zip(words[::2], words[1::2]))
         strange = [word for word in said.values() if word not in ("-1", "0", "1")]
         if strange or len(words) % 2:
@@ -79,12 +79,12 @@ def read_annotations(origin: Origin, home: Path, ids: Sequence[str]) -> NDArray[
 
 def _objects(origin: Origin, path: Path) -> list[tuple[str, bool]]:
     """Name and difficulty of each object; a file that declares entities is not parsed."""
+    text = origin.read_text(path)
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise origin.wrong(path, "declares a document type", "plain XML as published")
     try:
-        text = path.read_text(encoding="utf-8")
-        if "<!DOCTYPE" in text or "<!ENTITY" in text:
-            raise origin.wrong(path, "declares a document type", "plain XML as published")
         tree = ElementTree.fromstring(text)
-    except (ElementTree.ParseError, UnicodeDecodeError) as error:
+    except ElementTree.ParseError as error:
         raise origin.wrong(path, f"is not XML ({error})", "the file as published") from None
     return [
         (each.findtext("name", "").strip(), each.findtext("difficult", "0").strip() == "1")

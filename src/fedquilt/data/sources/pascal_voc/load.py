@@ -61,9 +61,9 @@ class PascalVoc(PublishedSource):
     def home(self) -> Path:
         """The folder of the year, which may be given itself or by one that holds it."""
         name = f"VOC{self.year}"
-        if self.root.name == name:
+        if self.root.absolute().name == name:  # also where "." was given
             return self.root
-        return self.origin.find(self.root, name, f"VOCdevkit/{name}")
+        return self.origin.find_folder(self.root, name, f"VOCdevkit/{name}")
 
     def labels(self) -> tuple[ImageTable, Parts]:
         """What is in each photograph of both parts, before any photograph is looked for."""

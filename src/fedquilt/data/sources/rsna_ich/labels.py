@@ -28,7 +28,7 @@ def read_rows(origin: Origin, path: Path) -> ImageTable:
     position: dict[str, int] = {}
     lines: list[int] = []
     rows, columns, values = array("l"), array("b"), array("b")
-    with path.open(encoding="utf-8-sig", errors="replace") as file:
+    with origin.reading(path), path.open(encoding="utf-8-sig", errors="replace") as file:
         if file.readline().strip() != "ID,Label":
             raise origin.wrong(path, "does not begin with ID,Label", "the file as published")
         for number, line in enumerate(file, start=2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias, get_args
 
@@ -14,6 +15,7 @@ from fedquilt.data.image_files import Decoding
 from fedquilt.data.image_index import ImageFolders
 from fedquilt.data.image_table import ImageTable, Parts, load_parts
 from fedquilt.data.published import Origin, PublishedSource
+from fedquilt.data.published_images import bad_images_error
 from fedquilt.data.random_parts import draw_by_group, draw_by_image
 from fedquilt.data.setting_checks import check_choice, check_picture, check_shares
 from fedquilt.data.source import Splits
@@ -86,7 +88,7 @@ class RsnaIch(PublishedSource):
 
     def _folders(self) -> ImageFolders:
         name = self.images or f"stage_{self.stage}_train"
-        home = self.origin.find(self.root, name)
+        home = self.origin.find_folder(self.root, name)
         return ImageFolders(self.origin, home, (), f"them in {name}/, such as ID_12cadc6af.dcm")
 
     def _with_patients(self, table: ImageTable, folders: ImageFolders, cache: Path) -> ImageTable:
@@ -99,12 +101,14 @@ class RsnaIch(PublishedSource):
                 f"{self.origin.title}: converted images do not name their patients; give a CSV "
                 'with the columns ID and PatientID as patients, or set split = "image"'
             )
-        return replace(table, groups=patients_of_files(paths, cache))
+        files = [ImageFile(*each) for each in zip(table.ids, paths, table.lines)]
+        return replace(table, groups=patients_of_files(files, cache, self.origin))
 
     def _decode(self, files: list[ImageFile], cache: Path) -> Tensor:
         if not any(_is_dicom(file.path) for file in files):
-            return cached_images(files, Decoding(self.size, 3), cache)
-        return decoded_slices(files, self.windows, self.size, cache)
+            tell = partial(bad_images_error, self.origin)
+            return cached_images(files, Decoding(self.size, 3), cache, tell)
+        return decoded_slices(files, self.windows, self.size, cache, self.origin)
 
 
 def _is_dicom(path: Path) -> bool:

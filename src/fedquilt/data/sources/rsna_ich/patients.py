@@ -8,16 +8,17 @@ from pathlib import Path
 import numpy as np
 
 from fedquilt.data.bad_image import NEEDS_PYDICOM, UNREADABLE_IMAGE, BadImage
+from fedquilt.data.image_cache import ImageFile, decode_in_order
 from fedquilt.data.image_table import ImageTable
-from fedquilt.data.parallel import in_parallel
 from fedquilt.data.prepared import Chunks, prepared
 from fedquilt.data.published import Origin
 from fedquilt.data.published_csv import with_groups
+from fedquilt.data.published_images import bad_images_error
 
 WIDTH = 64  # bytes kept of a pseudonym, which DICOM allows as many characters
 
 
-def patients_of_files(paths: Sequence[Path], cache: Path) -> tuple[str, ...]:
+def patients_of_files(files: Sequence[ImageFile], cache: Path, origin: Origin) -> tuple[str, ...]:
     """RSNA's own pseudonyms, read once from the files' headers and kept in the cache."""
     try:
         import pydicom  # noqa: F401
@@ -25,12 +26,19 @@ def patients_of_files(paths: Sequence[Path], cache: Path) -> tuple[str, ...]:
         raise BadImage(NEEDS_PYDICOM, "pydicom is not installed") from None
 
     def chunks() -> Chunks:
-        for name in in_parallel(_patient, paths, "reading patients"):
-            row = np.zeros((1, WIDTH), np.uint8)
-            raw = name.encode()[:WIDTH]
-            row[0, : len(raw)] = np.frombuffer(raw, np.uint8)
-            yield "patients", row
+        bad = []
+        for file, result in decode_in_order(files, _patient, "reading patients"):
+            if isinstance(result, BadImage):
+                bad.append((file, result))
+            elif not bad:
+                row = np.zeros((1, WIDTH), np.uint8)
+                raw = result.encode()[:WIDTH]
+                row[0, : len(raw)] = np.frombuffer(raw, np.uint8)
+                yield "patients", row
+        if bad:
+            raise bad_images_error(origin, bad)
 
+    paths = [file.path for file in files]
     rows = prepared(cache, "rsna-ich-patients", paths, {"version": 1}, chunks)["patients"]
     return tuple(bytes(row).rstrip(b"\0").decode() for row in rows.numpy())
 
@@ -41,9 +49,8 @@ def _patient(path: Path) -> str:
     try:
         return str(dcmread(path, stop_before_pixels=True, specific_tags=["PatientID"]).PatientID)
     except Exception as error:  # as in ``decode_image``: malformed bytes raise nearly anything
-        raise BadImage(
-            UNREADABLE_IMAGE, f"{path.name} does not say its patient ({type(error).__name__})"
-        ) from None
+        detail = f"does not say its patient ({type(error).__name__})"
+        raise BadImage(UNREADABLE_IMAGE, detail) from None
 
 
 def patients_of_table(origin: Origin, table: ImageTable, path: Path) -> ImageTable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -20,38 +21,27 @@ from fedquilt.data.bad_image import (
 )
 from fedquilt.data.dicom_files import ELEMENTS
 from fedquilt.data.grey_values import Pixels, scale_to_bytes
-from fedquilt.data.image_cache import ImageFile, add_bad_image
-from fedquilt.data.parallel import in_parallel
-from fedquilt.data.prepared import Chunks, prepared
-from fedquilt.data.problems import Problems
+from fedquilt.data.image_cache import ImageFile, cached_pixels
+from fedquilt.data.published import Origin
+from fedquilt.data.published_images import bad_images_error
 
 Windows: TypeAlias = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
 
 VERSION = 1  # to be raised when decoding changes, so that older files are not used
 
 
-def decoded_slices(files: Sequence[ImageFile], windows: Windows, size: int, cache: Path) -> Tensor:
+def decoded_slices(
+    files: Sequence[ImageFile], windows: Windows, size: int, cache: Path, origin: Origin
+) -> Tensor:
     """The slices (N, 3, size, size) in the order of ``files``, memory-mapped."""
-
-    def attempt(file: ImageFile) -> Pixels | BadImage:
-        try:
-            return decode_slice(file.path, windows, size)
-        except BadImage as problem:
-            return problem
-
-    def chunks() -> Chunks:
-        problems = Problems()
-        for file, result in zip(files, in_parallel(attempt, files, "decoding slices")):
-            if isinstance(result, BadImage):
-                add_bad_image(file, result, problems)
-            elif not problems:  # a bad file ends the writing, not the looking
-                yield "images", result[None]
-        if problems:
-            raise problems.error("the slices")
-
-    settings = {"version": VERSION, "windows": windows, "size": size}
-    paths = [file.path for file in files]
-    return prepared(cache, "rsna-ich", paths, settings, chunks)["images"]
+    return cached_pixels(
+        files,
+        (3, size, size),
+        lambda path: decode_slice(path, windows, size),
+        ["rsna-ich", VERSION, windows, size],
+        cache,
+        partial(bad_images_error, origin),
+    )
 
 
 def decode_slice(path: Path, windows: Windows, size: int) -> Pixels:

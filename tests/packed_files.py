@@ -56,12 +56,14 @@ def cifar_python_files(*, is_column_major: bool = False) -> dict[str, bytes]:
     content = {}
     for place, name in enumerate(cifar_files()):
         images = cifar_images(place * PER_FILE).reshape(PER_FILE, -1)
-        classes = b"".join(bytes((0x4B, number % 10)) for number in range(PER_FILE))
+        classes = [bytes((0x4B, number % 10)) for number in range(PER_FILE)]
+        # Python 2 appended a thousand at a time; so few images make two pieces here.
+        pieces = [b"".join(classes[:16]), b"".join(classes[16:])]
         pixels = images.tobytes("F" if is_column_major else "C")
         content[name.removesuffix(".bin")] = b"".join(
             (
                 b"\x80\x02}q\x01(U\x0bbatch_labelq\x02U\x15training batch 1 of 5q\x03",
-                b"U\x06labelsq\x04]q\x05(" + classes + b"e",
+                b"U\x06labelsq\x04]q\x05" + b"".join(b"(" + piece + b"e" for piece in pieces),
                 b"U\x04dataq\x06cnumpy.core.multiarray\n_reconstruct\nq\x07cnumpy\nndarray\nq\x08",
                 b"K\x00\x85U\x01b\x87Rq\x09(K\x01",
                 b"M" + PER_FILE.to_bytes(2, "little") + b"M\x00\x0c\x86",

@@ -39,17 +39,16 @@ def read_batch(content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
 
 
 def _values(content: bytes) -> Iterator[object]:
-    """The plain values in the order of the file; ``None`` for the end of a list."""
+    """The plain values in the order of the file."""
     for instruction, value, _ in pickletools.genops(content):
-        if instruction.name == "APPENDS":
-            yield None
-        elif instruction.name in ("NEWTRUE", "NEWFALSE"):
+        if instruction.name in ("NEWTRUE", "NEWFALSE"):
             yield instruction.name == "NEWTRUE"
         elif "STRING" in instruction.name or "INT" in instruction.name:
             yield value
 
 
 def _numbers(values: Iterator[object]) -> list[int]:
+    """Up to what comes behind the list: Python 2 wrote it in pieces of a thousand."""
     found: list[int] = []
     for value in values:
         if not isinstance(value, int):

@@ -21,6 +21,8 @@ class LocalOptimizer:
 
     A ``recordable`` one keeps all its numbers in tensors of fixed place, so that a recorded step
     can be played with other ones: :meth:`restart` writes them.
+
+    ``are_all``: no other parameter of the network takes gradients.
     """
 
     def __init__(
@@ -32,15 +34,20 @@ class LocalOptimizer:
         annotated: Tensor,
         *,
         recordable: bool = False,
+        are_all: bool = False,
     ) -> None:
         self._parameters = dict(parameters)
         self._training = training
         self._recordable = recordable
+        self._are_all = are_all
         self._lr: float | Tensor = torch.tensor(lr, device=annotated.device) if recordable else lr
         exempts = training.weight_decay > 0 and not training.decay_unannotated_rows
         self._decayed_by_row = [name for name in self._parameters if name in head and exempts]
         self._rows = annotated.to(torch.float32)
         self._torch = self._build()
+        is_sgd = training.optimizer == "sgd" and not recordable
+        is_plain = is_sgd and training.momentum == 0 and training.weight_decay == 0
+        self._plain_lr = lr if is_plain else None
 
     def step(self, gradients: Mapping[str, Tensor]) -> None:
         for name, gradient in gradients.items():
@@ -50,11 +57,17 @@ class LocalOptimizer:
         with torch.no_grad():
             for name in self._decayed_by_row:
                 self._decay_rows(self._parameters[name])
-        self._torch.step()
+        if self._plain_lr is None:
+            self._torch.step()
+        else:
+            self._descend(self._plain_lr)
 
-    def forget_gradients(self) -> None:
+    def backward(self, loss: Tensor) -> None:
+        """The loss's gradients of these parameters, and of no others."""
         for parameter in self._parameters.values():
-            parameter.grad = None
+            parameter.grad = None  # only now: backward then reuses their memory while it is warm
+        # Asked for some parameters only, torch first looks for the way to them.
+        loss.backward(inputs=None if self._are_all else list(self._parameters.values()))
 
     def state(self) -> dict[str, dict[str, Tensor]]:
         """The optimiser's memory by parameter name, for ``keep_optimizer``."""
@@ -113,6 +126,18 @@ class LocalOptimizer:
             how["capturable"] = True
         kind = torch.optim.AdamW if self._training.decay == "decoupled" else torch.optim.Adam
         return kind(groups, lr=self._lr, betas=self._training.betas, **how)
+
+    @torch.no_grad()
+    def _descend(self, lr: float) -> None:
+        """A step of plain SGD, to the same bits but without what torch does around it."""
+        places: list[Tensor] = []
+        slopes: list[Tensor] = []
+        for parameter in self._parameters.values():
+            if parameter.grad is not None:
+                places.append(parameter)
+                slopes.append(parameter.grad)
+        if places:
+            torch._foreach_add_(places, slopes, alpha=-lr)
 
     def _decay_rows(self, parameter: nn.Parameter) -> None:
         rows = self._rows.reshape(-1, *([1] * (parameter.ndim - 1)))

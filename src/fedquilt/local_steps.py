@@ -39,11 +39,10 @@ def step_batches(
     ]
     for batch, *beside in zip(*streams):
         drawn = method.draw(len(batch.rows), task.class_count, local.generator)
-        yield replace(
-            batch,
-            drawn=None if drawn is None else drawn.to(device),
-            beside=tuple(beside),
-        )
+        if drawn is not None or beside:
+            there = None if drawn is None else drawn.to(device)
+            batch = replace(batch, drawn=there, beside=tuple(beside))
+        yield batch
 
 
 def step_count(method: Method, stage: Stage, pool: Pool, size: int) -> int:
@@ -72,7 +71,10 @@ def stage_optimizer(
     training, head = method.training, local.layout.head
     lr = training.lr_at(local.round_index, task.round_count)
     annotated = local.data.known.any(0)
-    return LocalOptimizer(parameters, training, lr, head, annotated, recordable=recordable)
+    are_all = len(parameters) == len(trained_parameters(local.model, Stage()))
+    return LocalOptimizer(
+        parameters, training, lr, head, annotated, recordable=recordable, are_all=are_all
+    )
 
 
 def take_step(
@@ -84,15 +86,19 @@ def take_step(
     optimizer: LocalOptimizer,
 ) -> Tensor:
     """One optimiser step; returns its loss."""
-    precise = method.training.precision == "float32"
-    with torch.autocast(batch.rows.device.type, torch.bfloat16, enabled=not precise):
-        loss = method.loss(local, batch)
-    optimizer.forget_gradients()  # only now: backward then reuses their memory while it is warm
-    loss.backward(inputs=list(parameters.values()))
+    loss = _loss(method, local, batch)
+    optimizer.backward(loss)
     gradients, local.state = method.correct(local, gradients_of(parameters))
     optimizer.step(gradients)
     local.state = method.after_step(local, live)
     return loss.detach()
+
+
+def _loss(method: Method, local: Local, batch: Batch) -> Tensor:
+    if method.training.precision == "float32":  # entering a switched-off autocast costs time too
+        return method.loss(local, batch)
+    with torch.autocast(batch.rows.device.type, torch.bfloat16):
+        return method.loss(local, batch)
 
 
 def names_of_draws(task: Task, client: str, round_index: int) -> tuple[int | str, ...]:

@@ -12,6 +12,7 @@ from fedquilt.payload import Gather, Mean, Update, weight_of
 from fedquilt.tree import Tree, leaves
 
 TRAINED = ("body", "buffers", "training_loss")  # in these a client that has trained has weight
+NOTHING = torch.empty(0)  # stands for an empty branch
 HEAVIEST = 1e9  # weights are images, labels or steps; beyond that, one client would be the model
 
 
@@ -48,10 +49,10 @@ def check_update(update: Update, expected: Update, client: str) -> None:
 
 def _check_value(value: Tree, like: Tree, where: str, heaviest: float, *, first_axis: int) -> None:
     """Axes before ``first_axis`` may have any length."""
-    odd = sorted(_branches(value, where) ^ _branches(like, where))
-    if odd:
+    found, wanted = _by_path(value, where), _by_path(like, where)
+    if found.keys() != wanted.keys():
+        odd = sorted(found.keys() ^ wanted.keys())
         raise RefusedUpdate(f"{where}: the names differ from what was expected: {odd[:5]}")
-    found, wanted = dict(leaves(value)), dict(leaves(like))
     for path, leaf in found.items():
         shapes_agree = leaf.ndim == wanted[path].ndim and (
             leaf.shape[first_axis:] == wanted[path].shape[first_axis:]
@@ -84,27 +85,26 @@ def _peaks(found: Mapping[str, Tensor]) -> dict[str, float]:
     }
     if not ends:
         return {}
-    sizes = [torch.stack(column).double().abs() for column in zip(*ends.values())]
-    return dict(zip(ends, torch.maximum(*sizes).tolist()))
+    numbers = torch.stack([end for pair in ends.values() for end in pair]).tolist()
+    lowest, highest = numbers[::2], numbers[1::2]  # both are NaN if any number is
+    return {path: max(abs(low), abs(high)) for path, low, high in zip(ends, lowest, highest)}
 
 
-def _branches(tree: object, where: str, prefix: str = "") -> set[str]:
-    """The paths of all leaves and of empty branches; a tree of anything else is refused."""
+def _by_path(tree: object, where: str, prefix: str = "") -> dict[str, Tensor]:
+    """The leaves; an empty branch is a path with nothing; a tree of anything else is refused."""
     if isinstance(tree, Tensor):
-        return {prefix}
+        return {prefix: tree}
     if not isinstance(tree, Mapping):
         raise RefusedUpdate(f"{where}: expected tensors by name, found {type(tree).__name__}")
     if not tree:
-        return {f"{prefix}/"}
+        return {f"{prefix}/": NOTHING}
     bad = [name for name in tree if not isinstance(name, str) or not name or "/" in name]
     if bad:
         raise RefusedUpdate(f"{where}: a name must be non-empty text without '/', found {bad[:5]}")
-    return set().union(
-        *(
-            _branches(branch, where, f"{prefix}/{name}" if prefix else name)
-            for name, branch in tree.items()
-        )
-    )
+    found: dict[str, Tensor] = {}
+    for name, branch in tree.items():
+        found |= _by_path(branch, where, f"{prefix}/{name}" if prefix else name)
+    return found
 
 
 def _check_weight(part: Mean, like: Mean, where: str) -> float:
@@ -123,9 +123,11 @@ def _check_weight(part: Mean, like: Mean, where: str) -> float:
 
 def _check_weight_numbers(weight: Tensor, where: str) -> float:
     """The largest, if all are fine."""
-    if not bool(torch.isfinite(weight).all()) or bool((weight < 0).any()):
+    if not weight.numel():
+        return 0.0
+    lightest, heaviest = (end.item() for end in torch.aminmax(weight))  # both NaN if any is
+    if not 0 <= lightest <= heaviest < math.inf:
         raise RefusedUpdate(f"{where}: a weight must be finite and not negative")
-    heaviest = float(weight.amax()) if weight.numel() else 0.0
     if heaviest > HEAVIEST:
         raise RefusedUpdate(
             f"{where}: a weight of {heaviest:g} is above {HEAVIEST:g}, more than any client has"

@@ -117,10 +117,9 @@ def _parameters(network: nn.Module) -> dict[str, Tensor]:
 
 
 def _buffers(network: nn.Module) -> dict[str, Tensor]:
+    buffers = {name: entry for name, entry in network.named_buffers() if entry.is_floating_point()}
+    if not buffers:  # most small networks: a client's round then need not ask for all its state
+        return {}
     # Only persistent buffers are state; the others are tables that a model derives when built.
     persistent = network.state_dict(keep_vars=True).keys()
-    return {
-        name: entry
-        for name, entry in network.named_buffers()
-        if entry.is_floating_point() and name in persistent
-    }
+    return {name: entry for name, entry in buffers.items() if name in persistent}

@@ -87,9 +87,7 @@ def make_batch(
     augmentation: torch.Generator,
     device: torch.device,
 ) -> Batch:
-    # Selecting copies whole rows where indexing goes byte by byte: 3 to 30 times faster.
-    places = data.indices.index_select(0, rows.to(data.indices.device))
-    pixels = data.images.index_select(0, places).to(device)
+    pixels = data.pixels(rows.to(data.indices.device)).to(device)
     rows = rows.to(data.labels.device)
     return Batch(
         views=tuple(

@@ -4,7 +4,8 @@
     python -m benchmarks.simulators
 
 All train the same network from the same weights on the same batches, one local epoch of SGD a
-round, and average by images; each computes on one thread (Flower also with two actors). A tool that
+round, and average by images; each computes on one thread (fedquilt also plays two clients at a
+time, and Flower has two actors). A tool that
 is not installed is named and left out. The tools take turns, forth and back. A turn's first round
 is not measured: what it takes beyond a usual round counts as set-up, without imports in this
 process (pfl also evaluates in it). Ratios are medians over turns of the turn's medians.
@@ -41,6 +42,7 @@ from benchmarks.simulated_federation import (
     make_federation,
 )
 from fedquilt.engines.local import LocalEngine
+from fedquilt.engines.threaded import ThreadedEngine
 from fedquilt.local_training import LocalTraining
 from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.models.network import read_weights
@@ -48,6 +50,7 @@ from fedquilt.rounds import run_rounds, start_server
 from fedquilt.tree import Weights
 
 OURS = "fedquilt"
+OURS_BESIDE = "fedquilt, 2 clients at a time"
 OTHERS = {  # name: the packages it needs, its module here, options
     "Flower, 1 actor": (("flwr", "ray", "psutil"), "flower_simulation", {"actors": 1}),
     "Flower, 2 actors": (("flwr", "ray", "psutil"), "flower_simulation", {"actors": 2}),
@@ -65,21 +68,28 @@ ROUNDING = 1e-5  # the largest gap between weights after one round
 Simulator = Callable[[str, int], Course]
 
 
-def by_fedquilt(setting: str, rounds: int) -> Course:
+def by_fedquilt(setting: str, rounds: int, at_a_time: int = 1) -> Course:
     course = Course()
     federation = make_federation(setting, rounds)
     training = LocalTraining(optimizer="sgd", lr=LEARNING_RATE, batch_size=BATCH)
     method = FedAvgPL(positive_weight="none", training=training)
-    engine = LocalEngine(federation.task, federation.clients)
+    kind = LocalEngine if at_a_time == 1 else ThreadedEngine
+    torch.set_num_threads(at_a_time)  # each client has one
+    engine = kind(federation.task, federation.clients)
     server = start_server(method, federation.task, engine)
     for round_ in run_rounds(method, federation.task, engine, server):
         course.end_round(round_.server["weights"])
+    torch.set_num_threads(1)
     return course
 
 
 def installed() -> dict[str, tuple[Simulator, str]]:
     """Every tool that is here, with its version; the others are named."""
-    tools: dict[str, tuple[Simulator, str]] = {OURS: (by_fedquilt, f"{OURS} {version(OURS)}")}
+    ours = f"{OURS} {version(OURS)}"
+    tools: dict[str, tuple[Simulator, str]] = {
+        OURS: (by_fedquilt, ours),
+        OURS_BESIDE: (partial(by_fedquilt, at_a_time=2), ours),
+    }
     for name, (packages, module, options) in OTHERS.items():
         missing = [package for package in packages if find_spec(package) is None]
         if missing:

@@ -40,6 +40,11 @@ def test_one_round_by_hand_ends_with_fedquilts_weights() -> None:
     assert simulators.gap(ours.weights[0], average, list(start)) < 1e-6
 
 
+def test_two_clients_at_a_time_do_the_same_work() -> None:
+    one, two = (simulators.by_fedquilt(SETTING, 2, at_a_time=number) for number in (1, 2))
+    assert simulators.gap(one.weights[-1], two.weights[-1], list(one.weights[-1])) == 0
+
+
 def test_a_tool_that_did_other_work_is_refused() -> None:
     ours, theirs = Course(), Course()
     ours.end_round({"w": torch.tensor([1.0, 2.0])})
@@ -57,7 +62,7 @@ def test_missing_tools_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(simulators, "find_spec", lambda package: None)
-    assert list(simulators.installed()) == ["fedquilt"]
+    assert list(simulators.installed()) == ["fedquilt", "fedquilt, 2 clients at a time"]
     said = capsys.readouterr().out
     assert "pfl is left out, not installed: pfl; pip install -r benchmarks/requirements" in said
     assert "Flower, 1 actor is left out, not installed: flwr, ray, psutil" in said

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from failing_method import Failing
 from tiny_federation import Federation, make_federation, make_method
-from torch import Tensor
 
 from fedquilt.client_states import StatesInMemory
-from fedquilt.data.loading.batches import Batch
 from fedquilt.errors import UserError
 from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
@@ -18,16 +17,6 @@ from fedquilt.payload import Mean, Update
 from fedquilt.rounds import start_server
 from fedquilt.tree import Weights, same_bits
 from fedquilt.validation import RefusedUpdate
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failing(FedAvg):
-    """Raises at one client."""
-
-    def loss(self, local: Local, batch: Batch) -> Tensor:
-        if local.data.name == "site-1":
-            raise RuntimeError("the disk is full")
-        return super().loss(local, batch)
 
 
 @dataclass(frozen=True, kw_only=True)

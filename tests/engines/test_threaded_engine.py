@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from failing_method import Failing
 from tiny_federation import Federation, make_federation, make_method
 from torch import Tensor, nn
 
@@ -73,14 +74,6 @@ class Noisy(FedAvg):
     def loss(self, local: Local, batch: Batch) -> Tensor:
         noise = torch.rand(()) if local.data.name == self.noisy_client else 1.0
         return super().loss(local, batch) * noise
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failing(FedAvg):
-    def loss(self, local: Local, batch: Batch) -> Tensor:
-        if local.data.name == "site-1":
-            raise RuntimeError("the disk is full")
-        return super().loss(local, batch)
 
 
 MEETING = threading.Barrier(2)

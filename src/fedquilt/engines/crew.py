@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from fedquilt.client import Workspace
+from fedquilt.client import Interrupted, Workspace
 from fedquilt.memory import available, growth
 
 SHARE = 0.7  # of the available memory; clients differ, and the machine has other uses for it
@@ -59,6 +59,8 @@ class Crew:
     def _play(self, play: Play[Item], item: Item) -> Any:
         workspace = self._free.get()
         try:
+            if self._interrupt.is_set():  # while it waited for a workspace
+                raise Interrupted
             if self._is_measured:
                 return play(workspace, item)
             with growth() as grown:

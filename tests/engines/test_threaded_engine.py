@@ -137,12 +137,30 @@ def test_a_caller_that_wants_no_more_waits_for_one_step_not_for_rounds() -> None
     engine = _engine(federation)
     payload = method.broadcast(start_server(method, federation.task, engine))
     crew, cohort = Crew(engine.workspace, 2, 1), sorted(federation.clients)
+    assert list(crew.in_order(lambda workspace, item: item, [1])) == [1]  # the first is measured
     playing = _engine_in(crew, federation)._played(endless, payload, 0, cohort)
     threading.Timer(0.3, _press_ctrl_c).start()
     with pytest.raises(KeyboardInterrupt):
         next(playing)
     assert not engine.workspace.interrupt.is_set()
+    assert crew._free.qsize() == 2  # neither plays any more
     assert list(crew.in_order(lambda workspace, item: item, [1, 2, 3])) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("ahead", [1, None])
+def test_nobody_plays_on_after_an_interruption(ahead: int | None) -> None:
+    crew = Crew(_workspace(), 2, 1)
+    assert list(crew.in_order(lambda workspace, item: item, [1])) == [1]  # the first is measured
+
+    def play(workspace: Workspace, item: int) -> None:
+        while not workspace.interrupt.is_set():
+            time.sleep(0.01)
+        raise Interrupted
+
+    threading.Timer(0.2, _press_ctrl_c).start()
+    with pytest.raises(KeyboardInterrupt):
+        next(crew.in_order(play, range(5), ahead=ahead))
+    assert crew._free.qsize() == 2
 
 
 def _engine_in(crew: Crew, federation: Federation) -> ThreadedEngine:

@@ -48,9 +48,9 @@ class Crew:
             for item in items:
                 playing.append(self._threads.submit(self._play, play, item))
                 if len(playing) == (ahead or 2 * self.size):
-                    yield playing.popleft().result()
+                    yield _first(playing)
             while playing:
-                yield playing.popleft().result()
+                yield _first(playing)
         finally:  # also where one failed, or the caller wants no more
             self._interrupt.set()
             wait([future for future in playing if not future.cancel()])
@@ -71,6 +71,13 @@ class Crew:
             return result
         finally:
             self._free.put(workspace)
+
+
+def _first(playing: deque[Future[Any]]) -> Any:
+    """Its result; it stays among those that play until it is done, or nobody would stop it."""
+    result = playing[0].result()
+    playing.popleft()
+    return result
 
 
 def room_beside(need: int | None, wanted: int) -> int:

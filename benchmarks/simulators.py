@@ -1,14 +1,13 @@
 """The local engine beside Flower's simulation and pfl, on one federation and in one run.
 
-    pip install -r benchmarks/requirements-simulators.txt
-    python -m benchmarks.simulators
+    make bench-simulators
 
 All train the same network from the same weights on the same batches, one local epoch of SGD a
-round, and average by images; each computes on one thread (fedquilt also plays two clients at a
-time, and Flower has two actors). A tool that
-is not installed is named and left out. The tools take turns, forth and back. A turn's first round
-is not measured: what it takes beyond a usual round counts as set-up, without imports in this
-process (pfl also evaluates in it). Ratios are medians over turns of the turn's medians.
+round, and average by images; each computes on one thread, fedquilt also with two clients at a time
+and Flower with two actors. A tool that is not installed is named and left out. The tools take
+turns, forth and back. A turn's first round is not measured: what it takes beyond a usual round
+counts as set-up, without imports in this process (pfl also evaluates in it). Ratios are medians
+over turns of the turn's medians.
 
 On a shared machine seconds on the wall say more about the neighbours; processor seconds of all
 processes of a tool stand beside them. They leave out waiting, of which Flower does some: it looks

@@ -196,11 +196,12 @@ def _busiest(crew: Crew, items: Sequence[int]) -> int:
 
 
 def test_the_first_plays_alone_and_shows_how_many_fit_into_memory(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(crew_file, "room_beside", lambda need, wanted: 1)
     crew = Crew(_workspace(), 4, 1)
     assert _busiest(crew, range(1)) == 1
+    assert caplog.messages == ["memory is short: 2 of 4 clients at a time"]
     assert _busiest(crew, range(12)) == 2  # the first and the one beside it, of four threads
 
 
@@ -220,7 +221,7 @@ def test_results_come_in_order_and_only_some_are_played_ahead() -> None:
 
 def test_a_round_that_nobody_waits_for_ends_before_its_next_step() -> None:
     federation, method = make_federation(), make_method("fedavg")
-    engine = _engine(federation)
+    engine = federation.engine()  # without a crew, which would not even begin
     payload = method.broadcast(start_server(method, federation.task, engine))
     engine.workspace.interrupt.set()
     with pytest.raises(Interrupted):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -15,6 +16,7 @@ from fedquilt.memory import available, growth
 
 SHARE = 0.7  # of the available memory; clients differ, and the machine has other uses for it
 
+log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Play = Callable[[Workspace, Item], Any]
 
@@ -66,7 +68,10 @@ class Crew:
             with growth() as grown:
                 result = play(workspace, item)
             self._is_measured = True
-            for _ in range(room_beside(grown.most, self.size - 1)):
+            beside = room_beside(grown.most, self.size - 1)
+            if beside < self.size - 1:
+                log.warning("memory is short: %d of %d clients at a time", 1 + beside, self.size)
+            for _ in range(beside):
                 self._free.put(workspace.twin())
             return result
         finally:

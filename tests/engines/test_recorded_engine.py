@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from tiny_federation import Federation, make_federation, make_method
-from torch import Tensor, tensor
+from torch import Tensor, nn, tensor
 
 from fedquilt.checkpoint import Checkpoints
 from fedquilt.data.client_data import ClientData
@@ -16,6 +16,7 @@ from fedquilt.data.loading.batches import Batch, Pool
 from fedquilt.engines.recorded.chunk import segments, steps_in_a_chunk
 from fedquilt.engines.recorded.engine import RecordedEngine, on_device
 from fedquilt.engines.recorded.fixed_tree import fill, fixed_copy, signature
+from fedquilt.engines.recorded.slot import stop_counting_batches
 from fedquilt.engines.recorded.step_player import StepLocal, Unrecordable
 from fedquilt.local_training import LocalTraining
 from fedquilt.method import Local, Method, State
@@ -248,3 +249,14 @@ def test_inside_a_step_a_client_sees_tensors_only() -> None:
     for name in ("round_index", "data", "generator"):
         with pytest.raises(Unrecordable, match=name):
             getattr(local, name)
+
+
+def test_batch_norm_counts_its_batches_only_where_the_count_is_used() -> None:
+    usual, averaging = nn.BatchNorm1d(1), nn.BatchNorm1d(1, momentum=None)
+    stop_counting_batches(nn.Sequential(usual, averaging))
+    for number in (1.0, 2.0):
+        usual(tensor([[0.0], [2.0 * number]]))
+        averaging(tensor([[0.0], [2.0 * number]]))
+    assert usual.num_batches_tracked is None
+    assert float(usual.running_mean) == pytest.approx(0.9 * 0.1 * 1.0 + 0.1 * 2.0)
+    assert float(averaging.running_mean) == pytest.approx(1.5)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedquilt.client import Workspace
 from fedquilt.engines.recorded.chunk import Chunk
@@ -35,6 +37,7 @@ class Slot:
         self, task: Task, frozen: Network, device: torch.device, *, channels_last: bool
     ) -> None:
         network = task.build_network().to(device).train()
+        stop_counting_batches(network)
         if channels_last:
             network = network.to(memory_format=torch.channels_last)
         self.workspace = Workspace(network, frozen, device, prediction_batch(task, device))
@@ -82,6 +85,16 @@ class Slot:
         self.recordings.clear()
         self._places.clear()
         self.unrecordable = None
+
+
+def stop_counting_batches(network: nn.Module) -> None:
+    """Batch norm's counters are never sent, and nobody reads them: a kernel less a step for each.
+
+    With a momentum of None running statistics are means over all batches, which need the count.
+    """
+    for module in network.modules():
+        if isinstance(module, _BatchNorm) and module.momentum is not None:
+            module.num_batches_tracked = None
 
 
 def prediction_batch(task: Task, device: torch.device) -> int:

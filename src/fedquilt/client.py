@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from threading import Event
 
 import torch
@@ -24,7 +24,7 @@ from fedquilt.local_steps import (
     trained_parameters,
 )
 from fedquilt.method import Local, Method, Stage, State
-from fedquilt.models.network import Network, Output, read_weights, write_weights
+from fedquilt.models.network import LiveWeights, Network, Output
 from fedquilt.payload import Mean, Update, placed
 from fedquilt.seeding import generator_for, seed_network_draws
 from fedquilt.task import Task
@@ -52,6 +52,11 @@ class Workspace:
     def of(cls, task: Task, device: torch.device) -> Workspace:
         networks = [task.build_network().to(device) for _ in range(2)]
         return cls(networks[0].train(), networks[1].eval(), device)
+
+    @cached_property
+    def trained(self) -> LiveWeights:
+        """The weights of the network in training."""
+        return LiveWeights(self.training)
 
     def twin(self) -> Workspace:
         """Another one, for a client beside this one's; they are interrupted together."""
@@ -106,13 +111,14 @@ def run_client(
     names = names_of_draws(task, data.name, round_index)
     with _drawing(workspace.device, *names, "network") if has_own_draws else nullcontext():
         local = open_round(method, task, workspace, data, received, kept, round_index)
-        write_weights(workspace.training, method.start(local))
+        workspace.trained.write(method.start(local))
         local.state = method.begin(local)
         done = Training(torch.zeros((), device=workspace.device))
         for number, stage in enumerate(method.stages(round_index)):
             local.stage, local.stage_number = stage.name, number
             _train(method, task, workspace, local, stage, kept.get("optimizer", {}), done)
-    update, state = close_round(method, local, read_weights(workspace.training), done)
+    require_finite(done.loss, local)
+    update, state = close_round(method, local, workspace.trained.read(), done)
     return placed(update, HOST), moved(state, HOST)
 
 
@@ -148,7 +154,6 @@ def close_round(
     method: Method, local: Local, weights: Weights, done: Training
 ) -> tuple[Update, State]:
     """What the client sends and keeps."""
-    _require_finite(done.loss, local)
     update, state = method.finish(local, weights, done.steps)
     new = {"method": state} | ({"optimizer": done.memory} if done.memory else {})
     return {**update, LOSS_PART: Mean(done.loss / done.steps, float(done.steps))}, new
@@ -188,7 +193,7 @@ def _drawing(device: torch.device, *names: int | str) -> Iterator[None]:
         yield
 
 
-def _require_finite(loss: Tensor, local: Local) -> None:
+def require_finite(loss: Tensor, local: Local) -> None:
     if not bool(torch.isfinite(loss)):
         raise UserError(
             f"the training loss of client {local.data.name!r} became {loss.item()} in round "

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from fedquilt.tree import Tree, byte_count, moved, tree_map
+from fedquilt.tree import Tree, byte_count, map_together, moved, tree_map
 
 
 @dataclass(frozen=True)
@@ -57,37 +58,48 @@ def summands(part: Sum | Mean) -> dict[str, Tree]:
     if isinstance(part, Sum):
         return {"total": tree_map(lambda leaf: leaf.to(torch.float64, copy=True), part.value)}
     weight = weight_of(part).clone()
-    weighted = tree_map(
-        lambda leaf: leaf.to(torch.float64) * over_leading_axes(weight, leaf), part.value
-    )
-    return {"total": weighted, "weight": weight}
+    return {"total": tree_map(partial(_weighted, weight), part.value), "weight": weight}
 
 
 def add_to(sums: dict[str, Tree], part: Sum | Mean) -> None:
     """Add a part to sums that :func:`summands` began, in place and without a copy of the part."""
     if isinstance(part, Sum):
-        tree_map(lambda total, leaf: total.add_(leaf), sums["total"], part.value)
+        _add_scaled(sums["total"], part.value, 1.0)
         return
     weight = weight_of(part)
-    scale = weight.item() if weight.ndim == 0 else None  # once: it may wait for a device
-
-    def grow(total: Tensor, leaf: Tensor) -> Tensor:
-        if scale is not None:
-            return total.add_(leaf, alpha=scale)
-        return total.add_(leaf.to(torch.float64) * over_leading_axes(weight, leaf))
-
-    tree_map(grow, sums["total"], part.value)
+    if weight.ndim == 0:
+        _add_scaled(sums["total"], part.value, weight.item())
+    else:
+        tree_map(lambda total, leaf: total.add_(_weighted(weight, leaf)), sums["total"], part.value)
     tree_map(lambda total, more: total.add_(more), sums["weight"], weight)
 
 
+def _add_scaled(totals: Tree, values: Tree, scale: float) -> None:
+    def grow(places: list[Tensor], more: list[Tensor]) -> list[Tensor]:
+        torch._foreach_add_(places, more, alpha=scale)
+        return places
+
+    map_together(grow, totals, values)
+
+
+def _weighted(weight: Tensor, leaf: Tensor) -> Tensor:
+    """In float64. A single weight may lie on the host, whatever device the leaf is on."""
+    if weight.ndim == 0:
+        return leaf.to(torch.float64) * weight
+    return leaf.to(torch.float64) * over_leading_axes(weight, leaf)
+
+
 def placed(update: Update, device: torch.device) -> Update:
-    """An update on another device, its weights included."""
-    return {
-        name: Mean(moved(part.value, device), weight_of(part).to(device))
-        if isinstance(part, Mean)
-        else replace(part, value=moved(part.value, device))
-        for name, part in update.items()
-    }
+    """An update on another device; a part's single weight stays where it can be read at once."""
+    return {name: _placed(part, device) for name, part in update.items()}
+
+
+def _placed(part: Part, device: torch.device) -> Part:
+    value = moved(part.value, device)
+    if not isinstance(part, Mean):
+        return replace(part, value=value)
+    weight = weight_of(part)
+    return Mean(value, weight if weight.ndim == 0 else weight.to(device))
 
 
 def addressed(payload: Mapping[str, Tree | PerClient], client: str) -> dict[str, Tree]:

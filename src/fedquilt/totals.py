@@ -19,7 +19,7 @@ from fedquilt.payload import (
     summands,
     update_bytes,
 )
-from fedquilt.tree import Tree, tree_map
+from fedquilt.tree import Tree, leaves, tree_map
 from fedquilt.validation import RefusedUpdate, check_update
 
 
@@ -133,9 +133,11 @@ class Totals:
             raise ValueError(f"part {name!r} was read from a round in which nobody reported")
 
     def _weight(self, name: str) -> Tensor:
-        weight = self._sums_of(name, Mean)["weight"]
+        """Where the part's sum is."""
+        sums = self._sums_of(name, Mean)
+        weight = sums["weight"]
         assert isinstance(weight, Tensor)
-        return weight
+        return next((weight.to(leaf.device) for _, leaf in leaves(sums["total"])), weight)
 
     def _in_dtype(self, name: str, tree: Tree) -> Any:
         """As expected, and on the server's device: only then, for a sum has twice the bytes."""

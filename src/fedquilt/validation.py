@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +21,14 @@ class RefusedUpdate(ValueError):
     """An update that was not taken; the totals are as if it had never come."""
 
 
+class Numbers(NamedTuple):
+    """A leaf, where it is, and the largest weight that it will be multiplied by."""
+
+    place: str
+    leaf: Tensor
+    heaviest: float
+
+
 def check_update(update: Update, expected: Update, client: str) -> None:
     """Raise RefusedUpdate, naming client, part and reason, unless every number can be trusted."""
     if update.keys() != expected.keys():
@@ -28,9 +37,9 @@ def check_update(update: Update, expected: Update, client: str) -> None:
         raise RefusedUpdate(
             f"client {client!r} sent the wrong parts: missing {missing}, unexpected {extra}"
         )
+    numbers: list[Numbers] = []
     for name, part in update.items():
-        like = expected[name]
-        where = f"client {client!r}, part {name!r}"
+        like, where = expected[name], _part_of(client, name)
         if type(part) is not type(like):
             raise RefusedUpdate(
                 f"{where}: expected a {type(like).__name__}, found a {type(part).__name__}"
@@ -41,14 +50,20 @@ def check_update(update: Update, expected: Update, client: str) -> None:
             if name in TRAINED:
                 _check_counts(heaviest, where)
         may_be_longer = isinstance(like, Gather) and like.any_length
-        _check_value(part.value, like.value, where, heaviest, first_axis=int(may_be_longer))
+        value = _leaves_as_expected(part.value, like.value, where, first_axis=int(may_be_longer))
+        numbers += [Numbers(_place(where, path), leaf, heaviest) for path, leaf in value.items()]
+    _check_numbers(numbers)
+    for name, like in expected.items():
         if isinstance(like, Gather) and like.is_weight:
-            for _, weight in leaves(part.value):
+            where = _part_of(client, name)
+            for _, weight in leaves(update[name].value):
                 _check_counts(_check_weight_numbers(weight, where), where)
 
 
-def _check_value(value: Tree, like: Tree, where: str, heaviest: float, *, first_axis: int) -> None:
-    """Axes before ``first_axis`` may have any length."""
+def _leaves_as_expected(
+    value: Tree, like: Tree, where: str, *, first_axis: int
+) -> dict[str, Tensor]:
+    """The leaves by path; axes before ``first_axis`` may have any length."""
     found, wanted = _by_path(value, where), _by_path(like, where)
     if found.keys() != wanted.keys():
         odd = sorted(found.keys() ^ wanted.keys())
@@ -62,32 +77,41 @@ def _check_value(value: Tree, like: Tree, where: str, heaviest: float, *, first_
                 f"{_place(where, path)}: expected {wanted[path].dtype} of shape "
                 f"{tuple(wanted[path].shape)}, found {leaf.dtype} of shape {tuple(leaf.shape)}"
             )
-    for path, peak in _peaks(found).items():
+    return found
+
+
+def _check_numbers(numbers: Sequence[Numbers]) -> None:
+    for (place, _, heaviest), peak in _with_peaks(numbers):
         if not math.isfinite(peak):
-            raise RefusedUpdate(f"{_place(where, path)}: holds NaN or infinite numbers")
+            raise RefusedUpdate(f"{place}: holds NaN or infinite numbers")
         if not math.isfinite(peak * heaviest):  # the sums would never lose it again
-            raise RefusedUpdate(f"{_place(where, path)}: value times weight is too large a number")
+            raise RefusedUpdate(f"{place}: value times weight is too large a number")
+
+
+def _part_of(client: str, name: str) -> str:
+    return f"client {client!r}, part {name!r}"
 
 
 def _place(where: str, path: str) -> str:
     return f"{where}, {path!r}" if path else where
 
 
-def _peaks(found: Mapping[str, Tensor]) -> dict[str, float]:
+def _with_peaks(numbers: Sequence[Numbers]) -> Iterator[tuple[Numbers, float]]:
     """The largest absolute number of every leaf; NaN if there is any.
 
     One pass over each, and one wait for the device over all.
     """
-    ends = {
-        path: torch.aminmax(leaf)
-        for path, leaf in found.items()
-        if leaf.is_floating_point() and leaf.numel()
-    }
-    if not ends:
-        return {}
-    numbers = torch.stack([end for pair in ends.values() for end in pair]).tolist()
-    lowest, highest = numbers[::2], numbers[1::2]  # both are NaN if any number is
-    return {path: max(abs(low), abs(high)) for path, low, high in zip(ends, lowest, highest)}
+    floating = [each for each in numbers if each.leaf.is_floating_point() and each.leaf.numel()]
+    leaves_ = [each.leaf for each in floating]
+    if not floating:
+        return
+    if leaves_[0].is_cuda:  # all in one call
+        peaks = torch.stack(torch._foreach_norm(leaves_, math.inf)).tolist()
+    else:  # several times faster there
+        ends = torch.stack([end for leaf in leaves_ for end in torch.aminmax(leaf)]).tolist()
+        # Both ends are NaN if any number is.
+        peaks = [max(abs(low), abs(high)) for low, high in zip(ends[::2], ends[1::2])]
+    yield from zip(floating, peaks)
 
 
 def _by_path(tree: object, where: str, prefix: str = "") -> dict[str, Tensor]:
@@ -125,7 +149,8 @@ def _check_weight_numbers(weight: Tensor, where: str) -> float:
     """The largest, if all are fine."""
     if not weight.numel():
         return 0.0
-    lightest, heaviest = (end.item() for end in torch.aminmax(weight))  # both NaN if any is
+    # Both are NaN if any number is.
+    lightest, heaviest = (float(end) for end in torch.stack(torch.aminmax(weight)).tolist())
     if not 0 <= lightest <= heaviest < math.inf:
         raise RefusedUpdate(f"{where}: a weight must be finite and not negative")
     if heaviest > HEAVIEST:

@@ -41,6 +41,15 @@ def test_pixels_are_not_copied_whole():
     assert mine.images.data_ptr() == whole.images.data_ptr()
 
 
+def test_data_that_is_there_already_is_not_made_anew():
+    mine = data()
+    assert mine.to(torch.device("cpu")) is mine
+    assert mine.has_annotations
+    assert not ClientData.of(
+        dataset(), Holding("site", tensor([3]), tensor([[False, False]]))
+    ).has_annotations
+
+
 def test_counts_are_of_annotated_labels():
     known = tensor([[True, True], [True, False], [True, True]])
     labels = tensor([[1, 0], [0, 1], [1, 1]], dtype=torch.uint8)  # garbage where not known

@@ -16,6 +16,7 @@ from fedquilt.tree import (
     flatten,
     from_branch,
     leaves,
+    map_together,
     same_bits,
     sub,
     tree_map,
@@ -145,6 +146,25 @@ def test_same_bits_compares_bits_not_values():
 )
 def test_same_bits_takes_every_kind_of_leaf(leaf):
     assert same_bits({"a": leaf}, {"a": leaf.detach().clone()})
+
+
+def test_map_together_gives_all_leaves_at_once_matched_by_name():
+    calls = []
+
+    def weigh(ones, others):
+        calls.append(len(ones))
+        return [one + 10 * other for one, other in zip(ones, others)]
+
+    other = {"b": tensor(5.0), "body": {"w": tensor([3.0, 4.0])}}  # in another order
+    found = map_together(weigh, NESTED, other)
+    assert calls == [2]
+    assert [*found] == ["body", "b"]
+    assert found["body"]["w"].tolist() == [31.0, 42.0]
+    assert found["b"].item() == 53.0
+    assert map_together(weigh, tensor(1.0), tensor(2.0)).item() == 21.0
+    assert map_together(weigh, {"empty": {}}, {"empty": {}}) == {"empty": {}}
+    with pytest.raises(ValueError, match="trees differ"):
+        map_together(weigh, NESTED, {"b": tensor(5.0)})
 
 
 @pytest.mark.parametrize("client", ["site-1", "Sankt Georg/Leipzig", "50%2F", "."])

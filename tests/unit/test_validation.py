@@ -200,3 +200,15 @@ def test_integers_and_empty_tensors_are_fine():
 
 def test_a_zero_weight_is_fine():
     check_update(good_update() | {"loss": Mean(tensor(1.0), 0.0)}, EXPECTED, "site")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_bad_number_is_found_on_a_gpu(number: float) -> None:
+    update = {
+        "w": Sum({"fine": torch.ones(3, device="cuda"), "bad": torch.ones(2, 2, device="cuda")})
+    }
+    check_update(update, update, "site")
+    update["w"].value["bad"][1, 0] = number
+    with pytest.raises(RefusedUpdate, match="'bad': holds NaN or infinite numbers"):
+        check_update(update, update, "site")

@@ -23,5 +23,5 @@ class FedAvgPL(FedAvg):
 
     def weights_update(self, local: Local, weights: Weights) -> Update:
         weight = float(len(local.data)) if self.weighting == "samples" else 1.0
-        learns = self.unannotated == "negative" or bool(local.data.known.any())
+        learns = self.unannotated == "negative" or local.data.has_annotations
         return self.weighted_update(local, weights, or_faintly(weight * learns, weight))

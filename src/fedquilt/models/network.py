@@ -70,19 +70,39 @@ def layout_of(network: nn.Module, class_count: int) -> Layout:
     return Layout(body=body, head=head, buffers=tuple(_buffers(network)))
 
 
+class LiveWeights:
+    """A network's entries of the layout, looked up once: parameters, then buffers, in its order.
+
+    For a network that stays as it is: ``network.to(...)`` would put other buffers in their place.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self._entries = _parameters(network) | _buffers(network)
+
+    def read(self) -> Weights:
+        """A copy of every entry."""
+        copies = {
+            name: torch.empty_like(tensor, requires_grad=False)
+            for name, tensor in self._entries.items()
+        }
+        write_all([*copies.values()], [*self._entries.values()])
+        return copies
+
+    def write(self, weights: Mapping[str, Tensor]) -> None:
+        """Overwrite every entry in place; the names and shapes must be the network's."""
+        _require_entries(weights, self._entries)
+        write_all([*self._entries.values()], [weights[name] for name in self._entries])
+
+
 def read_weights(network: nn.Module) -> Weights:
-    """A copy of every entry of the layout: parameters, then buffers, in the network's order."""
-    entries = _parameters(network) | _buffers(network)
-    copies = {
-        name: torch.empty_like(tensor, requires_grad=False) for name, tensor in entries.items()
-    }
-    write_all([*copies.values()], [*entries.values()])
-    return copies
+    return LiveWeights(network).read()
 
 
 def write_weights(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Overwrite every entry of the layout in place; the names and shapes must be the network's."""
-    entries = _parameters(network) | _buffers(network)
+    LiveWeights(network).write(weights)
+
+
+def _require_entries(weights: Mapping[str, Tensor], entries: Mapping[str, Tensor]) -> None:
     missing = [name for name in entries if name not in weights]
     unexpected = [name for name in weights if name not in entries]
     misshaped = [
@@ -104,7 +124,6 @@ def write_weights(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
             f"these weights are of another model: {', '.join(problems)}; "
             "use the model settings (backbone, channels, classes) they were made with"
         )
-    write_all([*entries.values()], [weights[name] for name in entries])
 
 
 def summary(names: list[str]) -> str:

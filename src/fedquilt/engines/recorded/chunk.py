@@ -41,13 +41,9 @@ def segments(
     steps: Sequence[tuple[Tensor, ...]], drawn: Sequence[Tensor | None], most: int
 ) -> Iterator[Segment]:
     """Cut a stage's steps where the length of a batch changes, and after ``most`` steps."""
-    start = 0
+    start, lengths = 0, [[len(rows) for rows in step] for step in steps]
     for end in range(1, len(steps) + 1):
-        is_over = (
-            end == len(steps)
-            or end - start == most
-            or [len(rows) for rows in steps[end]] != [len(rows) for rows in steps[start]]
-        )
+        is_over = end == len(steps) or end - start == most or lengths[end] != lengths[start]
         if is_over:
             numbers = [each for each in drawn[start:end] if each is not None]
             yield Segment(

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from fedquilt.audit import PseudoLabelAudit
 from fedquilt.client import HOST
@@ -26,7 +27,7 @@ from fedquilt.privacy.transform import PayloadTransform
 from fedquilt.seeding import seed_network_draws
 from fedquilt.task import Task
 from fedquilt.totals import Totals
-from fedquilt.tree import moved
+from fedquilt.tree import tree_map
 
 SLOTS = 16
 HEAD_START = 8  # steps; with fewer the device would be done before the next visit is opened
@@ -90,14 +91,18 @@ class RecordedEngine(LocalEngine):
         self._prepare(method, len(cohort))
         with self._kernels():
             totals = super().exchange(method, payload, round_index, cohort)
-        return replace(totals, gathered=moved(totals.gathered, HOST))
+        return replace(
+            totals,
+            sums=tree_map(torch.Tensor.contiguous, totals.sums),  # once, not for each client
+            gathered=tree_map(lambda leaf: leaf.to(HOST).contiguous(), totals.gathered),
+        )
 
     def _played(
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
     ) -> Iterator[tuple[str, Update, State]]:
         device = self.workspace.device
         here = {
-            name: part if isinstance(part, PerClient) else moved(part, device)
+            name: part if isinstance(part, PerClient) else tree_map(self._laid_out, part)
             for name, part in payload.items()
         }
         record_rests = len(self._clients) <= len(self._slots)
@@ -109,9 +114,14 @@ class RecordedEngine(LocalEngine):
                     name: self._visit(slot, name, method, here, round_index, manner)
                     for slot, name in zip(self._slots, wave)
                 }
+                closed = {}
                 for name in self._play(visits, method, round_index):
                     with named_in_errors(name, method, round_index):
-                        update, state = visits[name].close()
+                        closed[name] = visits[name].close()
+                # Only when the device has been given all its work is any of it waited for.
+                for name, (update, state) in closed.items():
+                    with named_in_errors(name, method, round_index):
+                        visits[name].require_finite_loss()
                     yield name, placed(update, device), state
 
     def _visit(
@@ -123,13 +133,23 @@ class RecordedEngine(LocalEngine):
         round_index: int,
         manner: Manner,
     ) -> Visit:
-        received = moved(addressed(payload, name), self.workspace.device)
+        received = {
+            part: tree_map(self._laid_out, value) if isinstance(payload[part], PerClient) else value
+            for part, value in addressed(payload, name).items()
+        }
         data, kept = self._on_device[name], self._states.get(name)
         slot.wait_for_others()  # after these: their copies may still be on their way
         with named_in_errors(name, method, round_index):
             if "method" not in kept:
                 kept = {"method": method.init_client(self._clients[name])}
             return Visit(slot, method, self._task, data, received, kept, round_index, manner)
+
+    def _laid_out(self, leaf: Tensor) -> Tensor:
+        """On the device, in memory as in the slots: copies into equal layouts are one call."""
+        here = leaf.to(self.workspace.device)
+        if not self._channels_last or leaf.ndim != 4:
+            return here
+        return here.contiguous(memory_format=torch.channels_last)
 
     def _play(self, visits: Mapping[str, Visit], method: Method, round_index: int) -> Iterator[str]:
         """All visits, a step of each in turn: the device works on them side by side.

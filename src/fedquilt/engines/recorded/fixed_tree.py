@@ -9,12 +9,12 @@ from torch import Tensor
 
 from fedquilt.tree import Tree, leaves, tree_map, write_all
 
-Signature: TypeAlias = tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
+Signature: TypeAlias = tuple[tuple[str, torch.Size, torch.dtype], ...]
 
 
 def signature(tree: Tree) -> Signature:
     """Names, shapes and dtypes: what must be equal for numbers to go into the same places."""
-    return tuple((path, tuple(leaf.shape), leaf.dtype) for path, leaf in leaves(tree))
+    return tuple((path, leaf.shape, leaf.dtype) for path, leaf in leaves(tree))
 
 
 def fixed_copy(tree: Tree, *, channels_last: bool) -> Tree:

@@ -21,7 +21,6 @@ from fedquilt.local_steps import (
     trained_parameters,
 )
 from fedquilt.method import Local, Method, Stage, State
-from fedquilt.models.network import read_weights, write_weights
 from fedquilt.task import Task
 from fedquilt.tree import clone
 
@@ -50,11 +49,13 @@ class StagePlay:
         self._most_steps = steps_in_a_chunk(self._pools, task.image_shape)
         self._lr = method.training.lr_at(local.round_index, task.round_count)
         self._annotated = local.data.known.any(0)
+        self._received = signature(local.received)
 
     def begin(self, memory: State) -> None:
         """Put the client's numbers into the slot's places."""
         self._memory = memory
         self._places: State = self._slot.hold(f"state in {self._stage.name}", self._local.state)
+        self._kept = signature(self._places)
         self._optimizer = self._fresh_optimizer()
         # Here, on the slot's stream: pools may rest on numbers that are still being computed there.
         # All on the device now: a copy between two chunks would wait for the steps before it.
@@ -121,7 +122,7 @@ class StagePlay:
         slot, local = self._slot, self._local
         drawn = None if segment.drawn is None else tuple(segment.drawn.shape[1:])
         kind = (segment.shape, tuple(pool.views for pool in self._pools), drawn)
-        key = (self._stage, kind, signature(self._places), signature(local.received))
+        key = (self._stage, kind, self._kept, self._received)
         if key in slot.recordings:
             return slot.recordings[key], False
         device, is_last = slot.workspace.device, slot.channels_last
@@ -166,8 +167,8 @@ class StagePlay:
         return Recording(player, recording.chunk)
 
     def _on_trial(self, player: StepPlayer, chunk: Chunk) -> None:
-        slot, network = self._slot, self._network
-        weights, state, loss = read_weights(network), clone(self._places), slot.loss.clone()
+        slot, network = self._slot, self._slot.workspace.trained
+        weights, state, loss = network.read(), clone(self._places), slot.loss.clone()
         memory = self._optimizer.state() or self._memory
         device = slot.workspace.device
         try:
@@ -176,7 +177,7 @@ class StagePlay:
                     chunk.next.zero_()
                     player.take()
         finally:
-            write_weights(network, weights)
+            network.write(weights)
             fill(self._places, state)
             slot.loss.copy_(loss)
             self._optimizer.restart(self._lr, self._annotated, memory)

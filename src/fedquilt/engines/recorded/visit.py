@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import torch
 
-from fedquilt.client import Training, close_round, open_round
+from fedquilt.client import Training, close_round, open_round, require_finite
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.recorded.slot import Slot
 from fedquilt.engines.recorded.stage_play import Manner, StagePlay
 from fedquilt.method import Method, State
-from fedquilt.models.network import read_weights, write_weights
 from fedquilt.payload import Update
 from fedquilt.task import Task
 from fedquilt.tree import tree_map
@@ -57,15 +56,22 @@ class Visit:
             self._local = open_round(
                 method, self._task, workspace, self._data, held, self._kept, self._round_index
             )
-            write_weights(workspace.training, method.start(self._local))
+            workspace.trained.write(method.start(self._local))
             self._local.state = method.begin(self._local)
             slot.loss.zero_()
         self._done = Training(slot.loss)
 
     def close(self) -> tuple[Update, State]:
-        """What the client sends and keeps, still on the device."""
+        """What the client sends and keeps, still on the device, updates in the slot's layout.
+
+        Nothing is waited for: see :meth:`require_finite_loss`.
+        """
         self._slot.make_others_wait()
-        weights = tree_map(torch.Tensor.contiguous, read_weights(self._slot.workspace.training))
+        weights = self._slot.workspace.trained.read()
         self._done.loss = self._slot.loss.clone()
         update, state = close_round(self._method, self._local, weights, self._done)
         return update, tree_map(torch.Tensor.contiguous, state)
+
+    def require_finite_loss(self) -> None:
+        """Wait until the client is done, and stop where its training has failed."""
+        require_finite(self._done.loss, self._local)

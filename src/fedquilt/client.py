@@ -20,6 +20,7 @@ from fedquilt.local_steps import (
     stage_optimizer,
     step_batches,
     step_count,
+    take_look,
     take_step,
     trained_parameters,
 )
@@ -116,7 +117,10 @@ def run_client(
         done = Training(torch.zeros((), device=workspace.device))
         for number, stage in enumerate(method.stages(round_index)):
             local.stage, local.stage_number = stage.name, number
-            _train(method, task, workspace, local, stage, kept.get("optimizer", {}), done)
+            if stage.trains:
+                _train(method, task, workspace, local, stage, kept.get("optimizer", {}), done)
+            else:
+                _look(method, task, workspace, local, stage)
     require_finite(done.loss, local)
     update, state = close_round(method, local, workspace.trained.read(), done)
     return placed(update, HOST), moved(state, HOST)
@@ -146,7 +150,6 @@ def open_round(
         forward=workspace.forward,
         predict=partial(workspace.predict, batches),
         generator=generator_for(*names, "method"),
-        batches=batches,
     )
 
 
@@ -173,16 +176,29 @@ def _train(
     optimizer = stage_optimizer(method, task, local, parameters)
     if method.training.keep_optimizer and stage.name in memory:
         optimizer.load_state(memory[stage.name])
+    live = {name: parameter.detach() for name, parameter in parameters.items()}
+    for batch in _batches(method, task, workspace, local, stage):
+        done.loss += take_step(method, local, batch, parameters, live, optimizer)
+        done.steps += 1
+    if method.training.keep_optimizer:
+        done.memory[stage.name] = optimizer.state()
+
+
+def _look(method: Method, task: Task, workspace: Workspace, local: Local, stage: Stage) -> None:
+    for batch in _batches(method, task, workspace, local, stage):
+        take_look(method, local, batch)
+
+
+def _batches(
+    method: Method, task: Task, workspace: Workspace, local: Local, stage: Stage
+) -> Iterator[Batch]:
+    """A stage's, until nobody waits for the round any more."""
     pools = method.pools(local)
     steps = step_count(method, stage, pools[0], len(local.data))
-    live = {name: parameter.detach() for name, parameter in parameters.items()}
     for batch in step_batches(method, task, local, pools, steps, workspace.device):
         if workspace.interrupt.is_set():
             raise Interrupted
-        done.loss += take_step(method, local, batch, parameters, live, optimizer)
-    done.steps += steps
-    if method.training.keep_optimizer:
-        done.memory[stage.name] = optimizer.state()
+        yield batch
 
 
 @contextmanager

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from fedquilt.data.loading.batches import Batch, Pool, steps_per_epoch, train_batches
+from fedquilt.data.loading.batches import Batch, Pool, pool_steps, train_batches
 from fedquilt.local_optimizer import LocalOptimizer, gradients_of
 from fedquilt.method import Local, Method, Stage
 from fedquilt.seeding import generator_for
@@ -46,9 +47,9 @@ def step_batches(
 
 
 def step_count(method: Method, stage: Stage, pool: Pool, size: int) -> int:
-    training = method.training
-    count = size if pool.rows is None else len(pool.rows)
-    per_epoch = steps_per_epoch(count, pool.batch_size, whole=pool.whole)
+    training, per_epoch = method.training, pool_steps(pool, size)
+    if not stage.trains:
+        return per_epoch
     return stage.steps or training.steps or training.epochs * per_epoch
 
 
@@ -94,11 +95,21 @@ def take_step(
     return loss.detach()
 
 
+def take_look(method: Method, local: Local, batch: Batch) -> None:
+    """One step of a stage that does not train."""
+    with _precision(method, batch):
+        local.state = method.look(local, batch)
+
+
 def _loss(method: Method, local: Local, batch: Batch) -> Tensor:
-    if method.training.precision == "float32":  # entering a switched-off autocast costs time too
+    with _precision(method, batch):
         return method.loss(local, batch)
-    with torch.autocast(batch.rows.device.type, torch.bfloat16):
-        return method.loss(local, batch)
+
+
+def _precision(method: Method, batch: Batch) -> AbstractContextManager[object]:
+    if method.training.precision == "float32":  # entering a switched-off autocast costs time
+        return nullcontext()
+    return torch.autocast(batch.rows.device.type, torch.bfloat16)
 
 
 def names_of_draws(task: Task, client: str, round_index: int) -> tuple[int | str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
@@ -26,11 +26,15 @@ State: TypeAlias = dict[str, Any]  # a tree of tensors: it is sent, stored and c
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A stretch of a client's round with an optimiser of its own; most rounds are one stage."""
+    """A stretch of a client's round with an optimiser of its own; most rounds are one stage.
+
+    A stage that does not train only looks: once at every image, see :meth:`Method.look`.
+    """
 
     name: str = "train"
     steps: int | None = None  # as the training says, if left out
     frozen: tuple[str, ...] = ()  # weights whose names begin so are not trained
+    trains: bool = True
 
 
 @dataclass
@@ -46,8 +50,6 @@ class Local:
     forward: Callable[[Weights, Tensor], Output]  # any weights, evaluation mode, no gradient
     predict: Callable[[Weights, str], Output]  # any weights over all local images, in a named view
     generator: torch.Generator
-    # all local images once, in a named view, so many at a time; none where there is no engine
-    batches: Callable[[str, int], Iterable[Batch]] = lambda view, batch_size: ()
     stage: str = "train"  # the name of the stage that is running
     stage_number: int = 0  # and its place in the round
 
@@ -60,10 +62,10 @@ class Local:
 class Method(ABC):
     """Hyper-parameters are fields, behaviour is hooks, state goes in and comes out.
 
-    The hooks inside a step (``loss``, ``correct``, ``after_step``) do not branch on data: masks
-    and ``torch.where``, never boolean indexing or ``.item()``. What they need of the client or the
-    round beyond ``stage``, such as a ramp, ``begin`` puts into the state as a tensor: an engine
-    that records a step to play it again records Python's numbers with it.
+    The hooks inside a step (``loss``, ``correct``, ``after_step``, ``look``) do not branch on data:
+    masks and ``torch.where``, never boolean indexing or ``.item()``. What they need of the client
+    or the round beyond ``stage``, such as a ramp, ``begin`` puts into the state as a tensor: an
+    engine that records a step to play it again records Python's numbers with it.
     """
 
     training: LocalTraining = LocalTraining()  # how a client trains in a round
@@ -130,6 +132,10 @@ class Method(ABC):
         return gradients, local.state
 
     def after_step(self, local: Local, weights: Weights) -> State:
+        return local.state
+
+    def look(self, local: Local, batch: Batch) -> State:
+        """In a stage that does not train, what the client makes of a batch."""
         return local.state
 
     @abstractmethod

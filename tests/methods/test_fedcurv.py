@@ -84,19 +84,16 @@ def test_fisher_by_hand(fisher_batch: int, expected: float) -> None:
     # Images 1 and 2 with labels 1 and 0, probabilities 0.5: gradients (0.5 - 1) * 1 = -0.5 and
     # 0.5 * 2 = 1. One by one (0.25 + 1) / 2; of both together ((-0.5 + 1) / 2)^2.
     images, labels = tensor([[1.0], [2.0]]), tensor([[1.0], [0.0]])
-
-    def batches(view: str, size: int):  # type: ignore[no-untyped-def]
-        assert view == "plain"
-        for rows in torch.arange(2).split(size):
-            yield Batch((images[rows],), labels[rows], torch.ones(len(rows), 1) > 0, rows)
-
     zeros = {key: _scalar(0.0) for key in SUMS}
     received = {"weights": {"w": torch.zeros(1)}, **zeros}
     local = local_of(Slope(), received, {"positive_weight": torch.ones(1)})
     two_images = replace(local.data, indices=torch.arange(2))
-    local = replace(local, data=two_images, batches=batches)
+    local = replace(local, data=two_images)
     method = FedCurv(fisher_batch=fisher_batch)
     local.state = method.begin(local)
+    for rows in torch.arange(2).split(fisher_batch):
+        batch = Batch((images[rows],), labels[rows], torch.ones(len(rows), 1) > 0, rows)
+        local.state = method.look(local, batch)
     update, kept = method.finish(local, {"w": tensor([3.0])}, 1)
     assert update["fisher"].value["w"].item() == pytest.approx(expected)
     assert update["fisher_weights"].value["w"].item() == pytest.approx(3 * expected)

@@ -11,6 +11,8 @@ from fedquilt.data.loading.batches import (
     Batch,
     Pool,
     ordered_batches,
+    pool_steps,
+    row_batches,
     steps_per_epoch,
     train_batches,
 )
@@ -94,6 +96,14 @@ def test_whole_batches_are_all_equally_long():
     assert [
         len(rows) for rows in rows_of(batches_of(client(3), batch_size=4, step_count=2, whole=True))
     ] == [3, 3]
+
+
+@pytest.mark.parametrize(("size", "steps"), [(32, 4), (33, 5), (1, 1)])
+def test_to_look_at_them_images_come_in_order_and_none_is_left_over(size, steps):
+    pool = Pool(8, ("plain",), in_order=True)
+    assert pool_steps(pool, size) == steps
+    rows = torch.cat([*row_batches(pool, size, steps, torch.Generator())])
+    assert rows.tolist() == [*range(size)]
 
 
 def test_another_shuffle_leaves_over_another_image():

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from fedquilt.cells import TellsOf
-from fedquilt.data.loading.batches import Batch
+from fedquilt.data.loading.batches import Batch, Pool
 from fedquilt.errors import UserError
 from fedquilt.losses.proximal import weighted_squared_distance
-from fedquilt.method import Local, State
+from fedquilt.method import Local, Stage, State
 from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.payload import Sum, Update
 from fedquilt.task import Task
@@ -20,6 +20,7 @@ from fedquilt.totals import Totals
 from fedquilt.tree import Weights, add, sub, tree_map, zeros_like
 
 SUMS = ("fisher", "fisher_weights")  # of the Fisher diagonal F_j, and of F_j times the weights
+LOOKED = "squared gradients"  # of all local images, after training
 ROUNDING = 1e-10  # a smaller share of the sum is what rounding left of the client's own part
 
 
@@ -82,7 +83,15 @@ class FedCurv(FedAvgPL):
             key: tree_map(lambda leaf, like: leaf.to(like.dtype), tree, dtypes)
             for key, tree in scratch.items()
         }
-        return {**local.state, "own": own, **as_trained}
+        return {**local.state, "own": own, **as_trained, LOOKED: zeros_like(own["fisher"])}
+
+    def stages(self, round_index: int) -> tuple[Stage, ...]:
+        return *super().stages(round_index), Stage(name=LOOKED, trains=False)
+
+    def pools(self, local: Local) -> tuple[Pool, ...]:
+        if local.stage != LOOKED:
+            return super().pools(local)
+        return (Pool(self.fisher_batch, ("plain",), in_order=True),)
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         supervised = super().loss(local, batch)
@@ -92,32 +101,29 @@ class FedCurv(FedAvgPL):
         distance = weighted_squared_distance(weights, state["anchor"], state["importance"])
         return supervised + self.strength * distance
 
+    def look(self, local: Local, batch: Batch) -> State:
+        """Add the batch's squared gradients; a batch counts by its images."""
+        totals, named = local.state[LOOKED], dict(local.model.named_parameters())
+        parameters = [named[name] for name in totals]
+        local.model.eval()
+        loss = super().loss(local, batch)
+        local.model.train()
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+        for total, gradient in zip(totals.values(), gradients):
+            # In its place: the round's own scratch, which may be as large as the model, twice.
+            total += len(batch.rows) * gradient.double().square()
+        return local.state
+
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
-        fisher = self._fisher(local)
+        fisher = {name: total / len(local.data) for name, total in local.state[LOOKED].items()}
         new = {"fisher": fisher, "fisher_weights": {k: f * weights[k] for k, f in fisher.items()}}
         kept = {**local.state}
         change = sub(new, kept["own"])
         # As the server adds it up, so that a client on its own is left with exactly nothing.
         kept["own"] = add(kept["own"], change)
         sums = {key: Sum(change[key]) for key in SUMS}
-        del kept["importance"], kept["anchor"]
+        del kept["importance"], kept["anchor"], kept[LOOKED]
         return {**self.weights_update(local, weights), **sums}, kept
-
-    def _fisher(self, local: Local) -> Weights:
-        """The mean over all local images, in float64; batches count by their images."""
-        named = dict(local.model.named_parameters())
-        parameters = [named[name] for name in local.received["fisher"]]
-        totals = [torch.zeros_like(entry, dtype=torch.float64) for entry in parameters]
-        local.model.eval()
-        for batch in local.batches("plain", self.fisher_batch):
-            loss = super().loss(local, batch)
-            gradients = torch.autograd.grad(
-                loss, parameters, allow_unused=True, materialize_grads=True
-            )
-            for total, gradient in zip(totals, gradients):
-                total += len(batch.rows) / len(local.data) * gradient.double().square()
-        local.model.train()
-        return dict(zip(local.received["fisher"], totals))
 
     def update(self, server: State, totals: Totals) -> State:
         sums = {key: add(server[key], totals.sum(key)) for key in SUMS}

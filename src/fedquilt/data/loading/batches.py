@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ class Pool:
     views: tuple[str, ...]  # the augmentations each batch carries
     rows: Tensor | None = None  # row numbers in the client's data; all of them if left out
     whole: bool = False  # full batches only: batches that are paired must be equally long
+    in_order: bool = False  # as the client holds them, to the last: to look at, not to train on
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,11 @@ def train_batches(
 
 def row_batches(pool: Pool, size: int, step_count: int, order: torch.Generator) -> Iterator[Tensor]:
     """The rows of ``step_count`` batches, reshuffled whenever the pool has been seen."""
-    count = size if pool.rows is None else len(pool.rows)
-    per_epoch = steps_per_epoch(count, pool.batch_size, whole=pool.whole)
+    count, per_epoch = size if pool.rows is None else len(pool.rows), pool_steps(pool, size)
     for step in range(step_count):
         if step % per_epoch == 0:
-            shuffled = torch.randperm(count, generator=order)
+            in_order = torch.arange(count)
+            shuffled = in_order if pool.in_order else torch.randperm(count, generator=order)
             rows = shuffled if pool.rows is None else pool.rows.cpu()[shuffled]
             batches = rows.split(pool.batch_size)
         yield batches[step % per_epoch]
@@ -98,6 +100,14 @@ def make_batch(
         known=data.known.index_select(0, rows).to(device),
         rows=rows.to(device),
     )
+
+
+def pool_steps(pool: Pool, size: int) -> int:
+    """How many steps see all of a pool; ``size`` is the client's images."""
+    count = size if pool.rows is None else len(pool.rows)
+    if pool.in_order:
+        return math.ceil(count / pool.batch_size)
+    return steps_per_epoch(count, pool.batch_size, whole=pool.whole)
 
 
 def steps_per_epoch(size: int, batch_size: int, *, whole: bool = False) -> int:

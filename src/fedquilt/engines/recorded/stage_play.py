@@ -17,6 +17,7 @@ from fedquilt.local_steps import (
     pool_generator,
     stage_optimizer,
     step_count,
+    take_look,
     take_step,
     trained_parameters,
 )
@@ -56,7 +57,7 @@ class StagePlay:
         self._memory = memory
         self._places: State = self._slot.hold(f"state in {self._stage.name}", self._local.state)
         self._kept = signature(self._places)
-        self._optimizer = self._fresh_optimizer()
+        self._optimizer = self._fresh_optimizer() if self._stage.trains else None
         # Here, on the slot's stream: pools may rest on numbers that are still being computed there.
         # All on the device now: a copy between two chunks would wait for the steps before it.
         device = self._slot.workspace.device
@@ -80,8 +81,10 @@ class StagePlay:
 
     def end(self) -> tuple[State, State]:
         """The client's state and the optimiser's memory."""
-        keeps = self._method.training.keep_optimizer
-        return clone(self._places), dict(self._optimizer.state()) if keeps else {}
+        optimizer = self._optimizer
+        if optimizer is None or not self._method.training.keep_optimizer:
+            return clone(self._places), {}
+        return clone(self._places), dict(optimizer.state())
 
     def _segments(self) -> Iterator[Segment]:
         orders = [
@@ -139,8 +142,10 @@ class StagePlay:
 
         def step() -> None:
             local.state = places
-            loss = take_step(method, local, chunk.batch(), parameters, live, optimizer)
-            loss_sum.add_(loss)
+            if optimizer is None:
+                take_look(method, local, chunk.batch())
+            else:
+                loss_sum.add_(take_step(method, local, chunk.batch(), parameters, live, optimizer))
             if signature(local.state) != signature(places):
                 raise Unrecordable("the client's state changes its shape from step to step")
             fill(places, local.state)
@@ -169,8 +174,8 @@ class StagePlay:
     def _on_trial(self, player: StepPlayer, chunk: Chunk) -> None:
         slot, network = self._slot, self._slot.workspace.trained
         weights, state, loss = network.read(), clone(self._places), slot.loss.clone()
-        memory = self._optimizer.state() or self._memory
-        device = slot.workspace.device
+        optimizer, device = self._optimizer, slot.workspace.device
+        memory = {} if optimizer is None else optimizer.state() or self._memory
         try:
             with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
                 for _ in range(TRIAL_STEPS):
@@ -180,7 +185,8 @@ class StagePlay:
             network.write(weights)
             fill(self._places, state)
             slot.loss.copy_(loss)
-            self._optimizer.restart(self._lr, self._annotated, memory)
+            if optimizer is not None:
+                optimizer.restart(self._lr, self._annotated, memory)
             chunk.next.zero_()
 
     def _like(self, segment: Segment) -> Batch:

@@ -9,7 +9,7 @@ import torch
 
 from fedquilt.method import Local
 
-UNFIT_FOR_STEPS = ("round_index", "data", "generator", "predict", "batches")
+UNFIT_FOR_STEPS = ("round_index", "data", "generator", "predict")
 
 
 class Unrecordable(Exception):

@@ -45,7 +45,7 @@ class Visit:
             yield from play.steps()
             with slot.at_work():
                 local.state, memory = play.end()
-            done.steps += play.step_count
+            done.steps += play.step_count if stage.trains else 0
             if memory:
                 done.memory[stage.name] = memory
 

@@ -57,6 +57,13 @@ def write_all(places: Sequence[Tensor], values: Sequence[Tensor]) -> None:
             torch._foreach_copy_(list(places), list(values))
 
 
+def copies_of(values: Sequence[Tensor]) -> list[Tensor]:
+    """The same numbers in memory of their own, all in one go."""
+    copies = [torch.empty_like(value, requires_grad=False) for value in values]
+    write_all(copies, values)
+    return copies
+
+
 def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
     """Yield ``(path, tensor)`` pairs; the path of a bare tensor is the empty string."""
     if isinstance(tree, Tensor):
@@ -106,7 +113,8 @@ def zeros_like(tree: Tree) -> Any:
 
 
 def clone(tree: Tree) -> Any:
-    return tree_map(lambda leaf: leaf.detach().clone(), tree)
+    copies = iter(copies_of([leaf for _, leaf in leaves(tree)]))
+    return tree_map(lambda _: next(copies), tree)
 
 
 def moved(tree: Tree, device: torch.device) -> Any:
@@ -116,7 +124,12 @@ def moved(tree: Tree, device: torch.device) -> Any:
 
 def add(first: Tree, second: Tree, scale: float = 1.0) -> Any:
     """``first + scale * second``, in the dtype of ``first``."""
-    return tree_map(lambda a, b: torch.add(a, b, alpha=scale).to(a.dtype), first, second)
+
+    def together(ones: list[Tensor], others: list[Tensor]) -> list[Tensor]:
+        sums = torch._foreach_add(ones, others, alpha=scale)
+        return [total.to(one.dtype) for total, one in zip(sums, ones)]
+
+    return map_together(together, first, second)
 
 
 def sub(first: Tree, second: Tree) -> Any:

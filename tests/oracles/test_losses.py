@@ -167,5 +167,5 @@ def test_weighted_squared_distance_by_hand():
     anchor, importance = {"a": tensor([1.0, 4.0])}, {"a": tensor([0.5, 0.0])}
     distance = weighted_squared_distance(weights, anchor, importance)
     distance.backward()
-    assert distance.item() == 2.0  # 0.5 * (3 - 1)^2 + 0 * (1 - 4)^2
+    assert distance.item() == pytest.approx(2.0)  # 0.5 * (3 - 1)^2 + 0 * (1 - 4)^2
     assert weights["a"].grad.tolist() == [2.0, 0.0]  # 2 * 0.5 * (3 - 1)

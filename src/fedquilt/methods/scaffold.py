@@ -48,7 +48,7 @@ class Scaffold(FedAvg):
     def correct(self, local: Local, gradients: Weights) -> tuple[Weights, State]:
         c_k, c = local.state["control"], local.received["control"]
         # Algorithm 1, line 10: g - c_k + c, written so that equal variates leave every bit of g.
-        corrected = {name: g + (c[name] - c_k[name]) for name, g in gradients.items()}
+        corrected = add(gradients, sub(c, c_k))
         gradient_sum = add(local.state["gradient_sum"], gradients)
         return corrected, {**local.state, "gradient_sum": gradient_sum}
 

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from fedquilt.errors import UserError
 from fedquilt.models.feature_map import MapHead, feature_map
-from fedquilt.tree import Weights, write_all
+from fedquilt.tree import Weights, copies_of, write_all
 
 SHOWN = 5  # how many names an error message lists
 
@@ -81,12 +80,7 @@ class LiveWeights:
 
     def read(self) -> Weights:
         """A copy of every entry."""
-        copies = {
-            name: torch.empty_like(tensor, requires_grad=False)
-            for name, tensor in self._entries.items()
-        }
-        write_all([*copies.values()], [*self._entries.values()])
-        return copies
+        return dict(zip(self._entries, copies_of([*self._entries.values()])))
 
     def write(self, weights: Mapping[str, Tensor]) -> None:
         """Overwrite every entry in place; the names and shapes must be the network's."""

@@ -5,6 +5,7 @@
 All engines train the same ResNet-18 on the same images, which lie on the device. A measurement is
 whole rounds: broadcast, training, aggregation; the first, which also records, is told apart. The
 bound is one client that holds everything and takes batches of 32 x clients, recorded as well.
+Steps alone, without the rest of a round and without making batches, are measured beside them.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ BATCH = 32
 CLASSES = 10
 CLIENTS = {28: 10, 64: 10, 224: 8}
 EPOCH = 40  # steps over a client's images
+REPLAYS = 40  # of every slot's step
 TARGETS = {28: (14, 0.40), 64: (13, 0.50), 224: (3.5, 0.90)}  # against eager, of the bound
 
 
@@ -114,6 +116,26 @@ def images_per_second(
     return images / median(seconds[1:]), seconds[0]
 
 
+def images_per_second_in_steps(engine: RecordedEngine, batch_size: int) -> float | None:
+    """While every slot plays the first batch of its chunk again and again; None if it cannot."""
+    if engine.unrecordable:
+        return None
+    playing = [(slot, next(iter(slot.recordings.values()))) for slot in engine._slots]
+
+    def play(count: int) -> None:
+        for _ in range(count):
+            for slot, recording in playing:
+                with slot.at_work():
+                    recording.chunk.next.zero_()
+                    recording.player.play()
+        torch.cuda.synchronize()
+
+    play(5)
+    began = time.perf_counter()
+    play(REPLAYS)
+    return REPLAYS * len(playing) * batch_size / (time.perf_counter() - began)
+
+
 def measure(name: str, size: int, stage: str, rounds: int, steps: int) -> dict[str, object]:
     count = CLIENTS[size]
     device = torch.device("cuda")
@@ -122,6 +144,7 @@ def measure(name: str, size: int, stage: str, rounds: int, steps: int) -> dict[s
     task = task_of(method, many, size)
     recorded = RecordedEngine(task, many)
     fast, recording = images_per_second(recorded, method, task, rounds)
+    fast_steps = images_per_second_in_steps(recorded, BATCH)
     reason = recorded.unrecordable or ""
     del recorded
     few = replace(method, training=replace(method.training, steps=12))
@@ -138,7 +161,10 @@ def measure(name: str, size: int, stage: str, rounds: int, steps: int) -> dict[s
     one = clients_of(size, 1)
     wide = method_of(name, steps, stage, together=count)
     alone = task_of(wide, one, size)
-    bound, _ = images_per_second(RecordedEngine(alone, one), wide, alone, rounds)
+    whole = RecordedEngine(alone, one)
+    bound, _ = images_per_second(whole, wide, alone, rounds)
+    bound_steps = images_per_second_in_steps(whole, BATCH * count)
+    del whole
     torch.cuda.empty_cache()
     return {
         "method": name,
@@ -152,6 +178,9 @@ def measure(name: str, size: int, stage: str, rounds: int, steps: int) -> dict[s
         "bound_images_per_s": round(bound),
         "against_eager": round(fast / eager, 2),
         "of_the_bound": round(fast / bound, 3),
+        "steps_images_per_s": fast_steps and round(fast_steps),
+        "bound_steps_images_per_s": bound_steps and round(bound_steps),
+        "of_the_bound_in_steps": fast_steps and bound_steps and round(fast_steps / bound_steps, 3),
         "target_against_eager": TARGETS[size][0],
         "target_of_the_bound": TARGETS[size][1],
         "unrecordable": reason,

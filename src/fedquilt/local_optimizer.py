@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedquilt.local_training import LocalTraining
-from fedquilt.tree import Weights, write_all
+from fedquilt.tree import Weights, clone, write_all
 
 
 class LocalOptimizer:
@@ -72,15 +72,18 @@ class LocalOptimizer:
     def state(self) -> dict[str, dict[str, Tensor]]:
         """The optimiser's memory by parameter name, for ``keep_optimizer``."""
         state = self._torch.state
-        return {
-            name: {
-                key: torch.as_tensor(value).clone()
-                for key, value in state[parameter].items()
-                if value is not None  # SGD without momentum
+        memory: dict[str, dict[str, Tensor]] = clone(
+            {
+                name: {
+                    key: torch.as_tensor(value)
+                    for key, value in state[parameter].items()
+                    if value is not None  # SGD without momentum
+                }
+                for name, parameter in self._parameters.items()
+                if state.get(parameter)
             }
-            for name, parameter in self._parameters.items()
-            if state.get(parameter)
-        }
+        )
+        return memory
 
     def load_state(self, saved: Mapping[str, Mapping[str, Tensor]]) -> None:
         for name, memory in saved.items():

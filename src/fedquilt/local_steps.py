@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fedquilt.data.loading.batches import Batch, Pool, pool_steps, train_batches
 from fedquilt.local_optimizer import LocalOptimizer, gradients_of
 from fedquilt.method import Local, Method, Stage
+from fedquilt.models.cast_weights import cast_together
 from fedquilt.seeding import generator_for
 from fedquilt.task import Task
 from fedquilt.tree import Weights
@@ -87,7 +88,8 @@ def take_step(
     optimizer: LocalOptimizer,
 ) -> Tensor:
     """One optimiser step; returns its loss."""
-    loss = _loss(method, local, batch)
+    with _precision(method, local, parameters.values()):
+        loss = method.loss(local, batch)
     optimizer.backward(loss)
     gradients, local.state = method.correct(local, gradients_of(parameters))
     optimizer.step(gradients)
@@ -97,19 +99,19 @@ def take_step(
 
 def take_look(method: Method, local: Local, batch: Batch) -> None:
     """One step of a stage that does not train."""
-    with _precision(method, batch):
+    with _precision(method, local, local.model.parameters()):
         local.state = method.look(local, batch)
 
 
-def _loss(method: Method, local: Local, batch: Batch) -> Tensor:
-    with _precision(method, batch):
-        return method.loss(local, batch)
-
-
-def _precision(method: Method, batch: Batch) -> AbstractContextManager[object]:
-    if method.training.precision == "float32":  # entering a switched-off autocast costs time
-        return nullcontext()
-    return torch.autocast(batch.rows.device.type, torch.bfloat16)
+@contextmanager
+def _precision(method: Method, local: Local, weights: Iterable[Tensor]) -> Iterator[None]:
+    """The training's precision; ``weights`` are those whose gradients will be asked for."""
+    if method.training.precision == "float32":  # entering a switched-off autocast costs time too
+        yield
+        return
+    device = next(local.model.parameters()).device
+    with torch.autocast(device.type, torch.bfloat16), cast_together(local.model, weights):
+        yield
 
 
 def names_of_draws(task: Task, client: str, round_index: int) -> tuple[int | str, ...]:

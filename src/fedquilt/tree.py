@@ -57,9 +57,9 @@ def write_all(places: Sequence[Tensor], values: Sequence[Tensor]) -> None:
             torch._foreach_copy_(list(places), list(values))
 
 
-def copies_of(values: Sequence[Tensor]) -> list[Tensor]:
-    """The same numbers in memory of their own, all in one go."""
-    copies = [torch.empty_like(value, requires_grad=False) for value in values]
+def copies_of(values: Sequence[Tensor], dtype: torch.dtype | None = None) -> list[Tensor]:
+    """The same numbers in memory of their own, perhaps in another dtype, all in one go."""
+    copies = [torch.empty_like(value, dtype=dtype, requires_grad=False) for value in values]
     write_all(copies, values)
     return copies
 

@@ -17,7 +17,7 @@ from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.payload import Sum, Update
 from fedquilt.task import Task
 from fedquilt.totals import Totals
-from fedquilt.tree import Weights, add, sub, tree_map, write_all, zeros_like
+from fedquilt.tree import Weights, add, copies_of, sub, tree_map, zeros_like
 
 SUMS = ("fisher", "fisher_weights")  # of the Fisher diagonal F_j, and of F_j times the weights
 LOOKED = "squared gradients"  # of all local images, after training
@@ -109,8 +109,7 @@ class FedCurv(FedAvgPL):
         loss = super().loss(local, batch)
         local.model.train()
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-        doubles = [torch.empty_like(leaf, dtype=torch.float64) for leaf in gradients]
-        write_all(doubles, gradients)
+        doubles = copies_of(gradients, torch.float64)
         # In its place: the round's own scratch, as large as two models.
         torch._foreach_addcmul_([*totals.values()], doubles, doubles, value=len(batch.rows))
         return local.state

@@ -1,0 +1,89 @@
+"""Weights cast in one go: fewer casts, nothing left behind, lent weights are respected."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fedquilt.models.cast_weights import cast_together
+
+IMAGES = torch.rand(2, 1, 4, 4)
+
+
+class Calls(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.count[str(function)] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    convolutions = [nn.Conv2d(1, 3, 3), nn.Conv2d(3, 3, 2, bias=False)]
+    return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(3, 2))
+
+
+def gradients(model: nn.Module) -> list[Tensor | None]:
+    return [parameter.grad for parameter in model.parameters()]
+
+
+def casts(model: nn.Module, together: bool) -> int:
+    model.zero_grad()
+    context = cast_together(model, model.parameters()) if together else nullcontext()
+    with Calls() as calls:
+        with torch.autocast("cpu", torch.bfloat16), context:
+            loss = model(IMAGES).sum()
+        loss.backward()
+    return calls.count["aten._to_copy.default"]
+
+
+def test_every_weight_is_spared_two_casts() -> None:
+    model = network()
+    by_itself = casts(model, together=False)
+    expected = [gradient.clone() for gradient in gradients(model) if gradient is not None]
+    assert casts(model, together=True) == by_itself - 2 * 3
+    for found, wanted in zip(gradients(model), expected):
+        assert torch.equal(found, wanted)
+
+
+def test_weights_that_are_lent_for_a_call_are_used() -> None:
+    model = network()
+    lent = {name: torch.zeros_like(weight) for name, weight in model.named_parameters()}
+    with torch.autocast("cpu", torch.bfloat16), cast_together(model, model.parameters()):
+        assert not functional_call(model, lent, (IMAGES,)).any()
+        assert model(IMAGES).any()
+
+
+def test_a_gradient_of_the_head_alone_does_not_go_through_the_rest() -> None:
+    model = network()
+    head = [*model[-1].parameters()]
+    with torch.autocast("cpu", torch.bfloat16), cast_together(model, head):
+        loss = model(IMAGES).sum()
+    with Calls() as calls:
+        loss.backward(inputs=head)
+    assert not any("convolution_backward" in name for name in calls.count)
+    assert [gradient is None for gradient in gradients(model)] == [True] * 3 + [False] * 2
+
+
+def test_after_it_the_layers_are_as_before_even_after_an_error() -> None:
+    model = network()
+    with pytest.raises(RuntimeError), cast_together(model, model.parameters()):
+        model(torch.rand(2, 9, 4, 4))  # nine channels instead of one
+    assert all("forward" not in layer.__dict__ for layer in model.modules())
+
+
+def test_a_layer_that_is_not_reached_has_no_gradient() -> None:
+    model = network()
+    with torch.autocast("cpu", torch.bfloat16), cast_together(model, model.parameters()):
+        model[0](IMAGES).sum().backward()
+    assert model[0].weight.grad is not None
+    assert model[1].weight.grad is None

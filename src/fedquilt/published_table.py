@@ -106,21 +106,22 @@ class PublishedTable:
         return {AVERAGE: AVERAGE} | {each.name: each.label for each in named}
 
     def cells(self, patterns: Sequence[str] = ()) -> list[Cell]:
-        """The cells that any pattern ROWS/COLUMNS fits; without patterns all but variants.
+        """The cells that any pattern ROWS/COLUMNS fits, in their order; all but variants if none.
 
         Either half is a list of names, with * and ? as in file names, and may be left out.
         """
         rows = [row.name for row in self.rows]
         unasked = [row.name for row in self.rows if row.kind != "variant"]
         columns = [column.name for column in self.choice.columns]
-        chosen: set[str] = set()
+        chosen: dict[str, None] = {}  # in the order in which they are named: it is that of runs
         for pattern in patterns or ("/",):
             row_half, _, column_half = pattern.partition("/")
             for row in _fitting("row", row_half, rows, unasked):
                 for column in _fitting("column", column_half, columns, columns):
-                    chosen.add(f"{row}/{column}")
-        cells = [Cell(row, column) for row in self.rows for column in self.choice.columns]
-        return [cell for cell in cells if cell.name in chosen]
+                    chosen[f"{row}/{column}"] = None
+        every = [Cell(row, column) for row in self.rows for column in self.choice.columns]
+        by_name = {cell.name: cell for cell in every}
+        return [by_name[name] for name in chosen]
 
     def settings(self, cell: Cell, seed: int, folder: Path | None = None) -> dict[str, Any]:
         if folder is None and self.choice.needs_folder:

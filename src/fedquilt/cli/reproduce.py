@@ -27,7 +27,9 @@ Folder = Annotated[Path | None, typer.Option("--from", help="The folder of the d
 Seeds = Annotated[int, typer.Option(min=1, help="Runs per cell, with seeds 0, 1, ...")]
 Cells = Annotated[
     list[str] | None,
-    typer.Option(metavar="ROWS/COLUMNS", help="Only these, e.g. 'fedavg,fedmlp/missing-*'."),
+    typer.Option(
+        metavar="ROWS/COLUMNS", help="Only these, in this order: 'fedmlp,fedavg/missing-*'."
+    ),
 ]
 Rounds = Annotated[
     int | None, typer.Option(min=1, help="Rounds of a run; methods' stages are scaled along.")

@@ -100,7 +100,7 @@ def test_whole_batches_are_all_equally_long():
 
 @pytest.mark.parametrize(("size", "steps"), [(32, 4), (33, 5), (1, 1)])
 def test_to_look_at_them_images_come_in_order_and_none_is_left_over(size, steps):
-    pool = Pool(8, ("plain",), in_order=True)
+    pool = Pool(8, ("plain",), shuffles=False)
     assert pool_steps(pool, size) == steps
     rows = torch.cat([*row_batches(pool, size, steps, torch.Generator())])
     assert rows.tolist() == [*range(size)]

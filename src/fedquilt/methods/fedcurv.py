@@ -32,9 +32,10 @@ class FedCurv(FedAvgPL):
     classes the client does not annotate, so that annotators alone hold them. With lambda = 0, in
     the first round, and for a client on its own, it is FedAvg-PL.
 
-    F_j is the mean of squared gradients of the masked loss on plain images, with batch norm in
-    evaluation mode. A gradient is that of ``fisher_batch`` images, as in public code, not of one
-    image as in the paper: F_j is smaller by about that factor, and lambda must be larger by it.
+    F_j is the mean of squared gradients of the masked loss on plain images, in the precision of
+    training, with batch norm in evaluation mode. A gradient is that of ``fisher_batch`` images, as
+    in public code, not of one image as in the paper: F_j is smaller by about that factor, and
+    lambda must be larger by it.
 
     A client sends how its part of both sums changed, so that clients that rest stay in the sums.
     They are float64: a client takes its own part out of the sum, and little may be left. The
@@ -91,7 +92,7 @@ class FedCurv(FedAvgPL):
     def pools(self, local: Local) -> tuple[Pool, ...]:
         if local.stage != LOOKED:
             return super().pools(local)
-        return (Pool(self.fisher_batch, ("plain",), in_order=True),)
+        return (Pool(self.fisher_batch, ("plain",), shuffles=False),)
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         supervised = super().loss(local, batch)

@@ -22,7 +22,7 @@ class Pool:
     views: tuple[str, ...]  # the augmentations each batch carries
     rows: Tensor | None = None  # row numbers in the client's data; all of them if left out
     whole: bool = False  # full batches only: batches that are paired must be equally long
-    in_order: bool = False  # as the client holds them, to the last: to look at, not to train on
+    shuffles: bool = True  # or all in order, to the last: to look at, not to train on
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,8 @@ def row_batches(pool: Pool, size: int, step_count: int, order: torch.Generator) 
     count, per_epoch = size if pool.rows is None else len(pool.rows), pool_steps(pool, size)
     for step in range(step_count):
         if step % per_epoch == 0:
-            in_order = torch.arange(count)
-            shuffled = in_order if pool.in_order else torch.randperm(count, generator=order)
-            rows = shuffled if pool.rows is None else pool.rows.cpu()[shuffled]
+            drawn = torch.randperm(count, generator=order) if pool.shuffles else torch.arange(count)
+            rows = drawn if pool.rows is None else pool.rows.cpu()[drawn]
             batches = rows.split(pool.batch_size)
         yield batches[step % per_epoch]
 
@@ -105,7 +104,7 @@ def make_batch(
 def pool_steps(pool: Pool, size: int) -> int:
     """How many steps see all of a pool; ``size`` is the client's images."""
     count = size if pool.rows is None else len(pool.rows)
-    if pool.in_order:
+    if not pool.shuffles:
         return math.ceil(count / pool.batch_size)
     return steps_per_epoch(count, pool.batch_size, whole=pool.whole)
 

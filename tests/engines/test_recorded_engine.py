@@ -18,6 +18,7 @@ from fedquilt.engines.recorded.engine import RecordedEngine, on_device
 from fedquilt.engines.recorded.fixed_tree import fill, fixed_copy, signature
 from fedquilt.engines.recorded.slot import stop_counting_batches
 from fedquilt.engines.recorded.step_player import StepLocal, Unrecordable
+from fedquilt.errors import UserError
 from fedquilt.local_training import LocalTraining
 from fedquilt.method import Local, Method, State
 from fedquilt.methods.fedavg import FedAvg
@@ -260,3 +261,11 @@ def test_batch_norm_counts_its_batches_only_where_the_count_is_used() -> None:
     assert usual.num_batches_tracked is None
     assert float(usual.running_mean) == pytest.approx(0.9 * 0.1 * 1.0 + 0.1 * 2.0)
     assert float(averaging.running_mean) == pytest.approx(1.5)
+
+
+def test_a_training_that_fails_is_told_of_by_its_client() -> None:
+    federation, method = make_federation(), make_method("fedavg")
+    method = replace(method, training=replace(method.training, lr=1e30, optimizer="sgd"))
+    with pytest.raises(UserError, match="training loss of client 'site-0' became") as caught:
+        _train(federation, method, _engine(federation))
+    assert any("site-0" in note for note in caught.value.__notes__)

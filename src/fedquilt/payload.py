@@ -83,9 +83,6 @@ def _add_scaled(totals: Tree, values: Tree, scale: float) -> None:
 
 
 def _weighted(weight: Tensor, leaf: Tensor) -> Tensor:
-    """In float64. A single weight may lie on the host, whatever device the leaf is on."""
-    if weight.ndim == 0:
-        return leaf.to(torch.float64) * weight
     return leaf.to(torch.float64) * over_leading_axes(weight, leaf)
 
 
@@ -122,7 +119,12 @@ def weight_of(part: Mean) -> Tensor:
 
 
 def over_leading_axes(weight: Tensor, leaf: Tensor) -> Tensor:
-    """Shape a weight so that it runs over the leading axes of ``leaf``."""
+    """Shape a weight so that it runs over the leading axes of ``leaf``.
+
+    A single number stays as it is: it may then lie on the host, whatever device the leaf is on.
+    """
+    if weight.ndim == 0:
+        return weight
     if weight.shape != leaf.shape[: weight.ndim]:
         raise ValueError(
             f"a weight of shape {tuple(weight.shape)} does not run over the leading axes of a "

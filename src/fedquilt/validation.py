@@ -102,13 +102,13 @@ def _with_peaks(numbers: Sequence[Numbers]) -> Iterator[tuple[Numbers, float]]:
     One pass over each, and one wait for the device over all.
     """
     floating = [each for each in numbers if each.leaf.is_floating_point() and each.leaf.numel()]
-    leaves_ = [each.leaf for each in floating]
     if not floating:
         return
-    if leaves_[0].is_cuda:  # all in one call
-        peaks = torch.stack(torch._foreach_norm(leaves_, math.inf)).tolist()
+    tensors = [each.leaf for each in floating]
+    if tensors[0].is_cuda:  # all in one call
+        peaks = torch.stack(torch._foreach_norm(tensors, math.inf)).tolist()
     else:  # several times faster there
-        ends = torch.stack([end for leaf in leaves_ for end in torch.aminmax(leaf)]).tolist()
+        ends = torch.stack([end for leaf in tensors for end in torch.aminmax(leaf)]).tolist()
         # Both ends are NaN if any number is.
         peaks = [max(abs(low), abs(high)) for low, high in zip(ends[::2], ends[1::2])]
     yield from zip(floating, peaks)

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 class _SumOfSquares(torch.autograd.Function):
     """The sum of squares of ``weights - anchors``, each times its factor, in a few calls.
 
-    Tensor by tensor it would be as many calls as the rest of a step, and take a GPU as long.
+    Tensor by tensor it took more calls than all the rest of a ResNet-18's step.
     """
 
     @staticmethod
@@ -36,6 +36,7 @@ class _SumOfSquares(torch.autograd.Function):
 
 
 def squared_distance(named: Iterable[tuple[str, Tensor]], anchor: Mapping[str, Tensor]) -> Tensor:
+    """The sum over all these weights of their squared differences from the anchor's."""
     weights = dict(named)
     return _distance([anchor[name] for name in weights], [], [*weights.values()])
 

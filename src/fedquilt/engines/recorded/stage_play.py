@@ -81,10 +81,10 @@ class StagePlay:
 
     def end(self) -> tuple[State, State]:
         """The client's state and the optimiser's memory."""
-        optimizer = self._optimizer
-        if optimizer is None or not self._method.training.keep_optimizer:
-            return clone(self._places), {}
-        return clone(self._places), dict(optimizer.state())
+        memory: State = {}
+        if self._optimizer is not None and self._method.training.keep_optimizer:
+            memory = dict(self._optimizer.state())
+        return clone(self._places), memory
 
     def _segments(self) -> Iterator[Segment]:
         orders = [

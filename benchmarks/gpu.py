@@ -4,8 +4,10 @@
 
 All engines train the same ResNet-18 on the same images, which lie on the device. A measurement is
 whole rounds: broadcast, training, aggregation; the first, which also records, is told apart. The
+eager loop is measured on one client: the others would take as long, one after another. The
 bound is one client that holds everything and takes batches of 32 x clients, recorded as well.
-Steps alone, without the rest of a round and without making batches, are measured beside them.
+Steps alone, without the rest of a round and without making batches, are measured beside them,
+and so is a bare loop of such steps, written by hand, which is all that a script can do at best.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from dataclasses import replace
 from functools import lru_cache
 from statistics import median
 
+import timm
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from benchmarks.recording import write_results
 from fedquilt.data.client_data import ClientData
@@ -99,11 +103,11 @@ def method_of(name: str, steps: int, stage: str, together: int = 1) -> Method:
 
 
 def images_per_second(
-    engine: LocalEngine, method: Method, task: Task, rounds: int
+    engine: LocalEngine, method: Method, task: Task, rounds: int, clients: int | None = None
 ) -> tuple[float, float]:
     """Of the median of whole rounds, and the seconds of one more before them."""
     server = start_server(method, task, engine)
-    cohort = sorted(task.clients)
+    cohort = sorted(task.clients)[:clients]
     images = len(cohort) * method.training.batch_size * (method.training.steps or 0)
     seconds = []
     for index in range(rounds + 1):
@@ -136,6 +140,31 @@ def images_per_second_in_steps(engine: RecordedEngine, batch_size: int) -> float
     return REPLAYS * len(playing) * batch_size / (time.perf_counter() - began)
 
 
+def images_per_second_in_a_bare_loop(size: int, steps: int) -> float:
+    """Plain steps of one network by Adam, none of them recorded, on a batch that is there."""
+    channels_last = torch.channels_last
+    network = (
+        timm.create_model("resnet18", num_classes=CLASSES).cuda().to(memory_format=channels_last)
+    )
+    adam = torch.optim.Adam(network.parameters(), lr=1e-3)
+    images = torch.rand(BATCH, 3, size, size, device="cuda").to(memory_format=channels_last)
+    labels = torch.randint(0, 2, (BATCH, CLASSES), device="cuda").float()
+
+    def train(count: int) -> None:
+        for _ in range(count):
+            with torch.autocast("cuda", torch.bfloat16):
+                scores = network(images)
+            adam.zero_grad()
+            binary_cross_entropy_with_logits(scores.float(), labels).backward()
+            adam.step()
+        torch.cuda.synchronize()
+
+    train(10)
+    began = time.perf_counter()
+    train(steps)
+    return steps * BATCH / (time.perf_counter() - began)
+
+
 def measure(name: str, size: int, stage: str, rounds: int, steps: int) -> dict[str, object]:
     count = CLIENTS[size]
     device = torch.device("cuda")
@@ -147,7 +176,6 @@ def measure(name: str, size: int, stage: str, rounds: int, steps: int) -> dict[s
     fast_steps = images_per_second_in_steps(recorded, BATCH)
     reason = recorded.unrecordable or ""
     del recorded
-    few = replace(method, training=replace(method.training, steps=12))
     there = on_device(many, device)
     loop = LocalEngine(
         task,
@@ -157,7 +185,8 @@ def measure(name: str, size: int, stage: str, rounds: int, steps: int) -> dict[s
         },
         device="cuda",
     )
-    eager, _ = images_per_second(loop, few, task, 1)
+    eager, _ = images_per_second(loop, method, task, 1, clients=1)
+    bare = images_per_second_in_a_bare_loop(size, steps) if name == "fedavg-pl" else None
     one = clients_of(size, 1)
     wide = method_of(name, steps, stage, together=count)
     alone = task_of(wide, one, size)
@@ -176,7 +205,9 @@ def measure(name: str, size: int, stage: str, rounds: int, steps: int) -> dict[s
         "eager_images_per_s": round(eager),
         "recorded_images_per_s": round(fast),
         "bound_images_per_s": round(bound),
+        "bare_images_per_s": bare and round(bare),
         "against_eager": round(fast / eager, 2),
+        "against_bare": bare and round(fast / bare, 2),
         "of_the_bound": round(fast / bound, 3),
         "steps_images_per_s": fast_steps and round(fast_steps),
         "bound_steps_images_per_s": bound_steps and round(bound_steps),

@@ -1,7 +1,4 @@
-"""Blur or noise, one kind per sample; every kind is computed and the chosen one kept.
-
-Choosing by mask instead of by index keeps the work the same for every draw, as captured steps need.
-"""
+"""Blur or noise, one kind per sample; each kind is computed for the samples that drew it."""
 
 from __future__ import annotations
 
@@ -12,23 +9,28 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedquilt.data.loading.draws import rows_by_kind
+
 SIZES = (3, 5)  # sides of the windows of both blurs
 KINDS = 2 * len(SIZES) + 1  # the two blurs in each size, and noise
 
 
 def degrade(pixels: Tensor, kind: Tensor, noise: Tensor) -> Tensor:
-    """Blur or disturb each sample by its ``kind``, (B,) int; a kind below 0 leaves it as it is.
+    """Blur or disturb each sample by its ``kind``, (B,) on the host; below 0 it stays as it is.
 
     Kinds 0 and 1 are median blurs, 2 and 3 Gaussian blurs, 4 adds ``noise``, of pixels' shape.
     """
-    candidates = [
-        *(median_blur(pixels, size) for size in SIZES),
-        *(gaussian_blur(pixels, size) for size in SIZES),
-        (pixels + noise).clamp(0, 1),
-    ]
-    result = pixels
-    for index, candidate in enumerate(candidates):
-        result = torch.where((kind == index)[:, None, None, None], candidate, result)
+    result = pixels.clone()
+    for number, rows in rows_by_kind(kind, pixels.device).items():
+        if number < 0:
+            continue
+        chosen = pixels.index_select(0, rows)
+        if number == KINDS - 1:
+            changed = chosen.add_(noise.index_select(0, rows)).clamp_(0, 1)
+        else:
+            blur = (median_blur, gaussian_blur)[number // len(SIZES)]
+            changed = blur(chosen, SIZES[number % len(SIZES)])
+        result.index_copy_(0, rows, changed)
     return result
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedquilt.data.loading.draws import rows_by_kind, sent, uniform, uniform_on_host
 from fedquilt.data.loading.geometry import resample, warp
 from fedquilt.errors import UserError
 
-KINDS = (
-    *("autocontrast", "brightness", "colour", "contrast", "equalise", "identity", "posterise"),
-    *("rotate", "sharpness", "shear x", "shear y", "solarise", "translate x", "translate y"),
-)
+MOVES = ("rotate", "shear x", "shear y", "translate x", "translate y")
 STEPS = 10  # a magnitude counts tenths of an operation's full strength
 GREY = 127 / 255  # of the square
 
@@ -24,8 +24,7 @@ GREY = 127 / 255  # of the square
 class RandAugment:
     """FedMLP's strong view for FixMatch: its weak view, then ``operations`` of ``KINDS``.
 
-    Every sample draws its own kinds, magnitudes and square. All kinds are computed and the drawn
-    one is kept, so the work is the same for every draw.
+    Every sample draws its own kinds, magnitudes and square.
     """
 
     operations: int = 2  # n: changes one after another, drawn with replacement
@@ -44,15 +43,15 @@ class RandAugment:
             )
 
     def augment(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
-        pixels = self._weaken(pixels, _uniform(pixels, 4, generator))
+        pixels = self._weaken(pixels, uniform(pixels, 4, generator))
         for _ in range(self.operations):
-            draws = _uniform(pixels, 4, generator)
+            draws = uniform_on_host(pixels, 4, generator)
             kind = (len(KINDS) * draws[:, 0]).floor()
             kind = torch.where(draws[:, 1] < self.share, kind, KINDS.index("identity"))
             level = 1 + ((self.magnitude - 1) * draws[:, 2]).floor()
             pixels = change(pixels, kind, level, torch.where(draws[:, 3] < 0.5, -1.0, 1.0))
         side = min(self.square, min(pixels.shape[2:]) // 2)
-        return cut_out(pixels, _uniform(pixels, 2, generator), side)
+        return cut_out(pixels, uniform(pixels, 2, generator), side)
 
     def _weaken(self, pixels: Tensor, draws: Tensor) -> Tensor:
         signed = 2 * draws[:, :3] - 1
@@ -69,25 +68,18 @@ def change(pixels: Tensor, kind: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
     Args:
         pixels: (B, channels, height, width) in 0..1.
-        kind: (B,).
+        kind: (B,), on the host as the next two.
         level: (B,) whole numbers of tenths of the full strength.
         sign: (B,) -1 or 1, the direction of a turn, a shear or a shift.
     """
-    bytes_ = (pixels * 255).round()
     strength = level / STEPS
-    candidates = {
-        ("autocontrast",): autocontrast(pixels),
-        ("equalise",): equalise(bytes_.to(torch.int64)) / 255,
-        ("posterise",): posterise(bytes_, (4 * strength).floor() + 4) / 255,
-        ("solarise",): solarise(bytes_, 256 - (256 * strength).floor()) / 255,
-        ("brightness", "colour", "contrast", "sharpness"): _blend(pixels, kind, strength),
-        ("rotate", "shear x", "shear y", "translate x", "translate y"): _move(
-            pixels, kind, strength * sign
-        ),
-    }
-    result = pixels
-    for names, candidate in candidates.items():
-        result = torch.where(_is(kind, *names)[:, None, None, None], candidate, result)
+    amounts = sent(torch.stack((strength, strength * sign)), pixels.device)
+    result = pixels.clone()
+    for number, rows in rows_by_kind(kind, pixels.device).items():
+        name = KINDS[number]
+        if name != "identity":
+            amount = amounts[int(name in MOVES)].index_select(0, rows)
+            result.index_copy_(0, rows, CHANGES[name](pixels.index_select(0, rows), amount))
     return result
 
 
@@ -129,6 +121,10 @@ def grey(pixels: Tensor) -> Tensor:
     return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
+def mean_grey(pixels: Tensor) -> Tensor:
+    return grey(pixels).mean((1, 2, 3), keepdim=True)
+
+
 def smooth(pixels: Tensor) -> Tensor:
     """Mean of a pixel, counted five times, and its eight neighbours; the border stays."""
     if min(pixels.shape[2:]) < 3:
@@ -151,29 +147,26 @@ def cut_out(pixels: Tensor, centre: Tensor, side: int) -> Tensor:
     return torch.where(square, GREY, pixels)
 
 
-def _blend(pixels: Tensor, kind: Tensor, strength: Tensor) -> Tensor:
-    """Pixels mixed with black, their grey, their mean grey or their smooth version."""
-    shades = grey(pixels)
-    plain = torch.zeros_like(pixels)
-    for name, other in (
-        ("colour", shades),
-        ("contrast", shades.mean((1, 2, 3), keepdim=True)),
-        ("sharpness", smooth(pixels)),
-    ):
-        plain = torch.where(_is(kind, name)[:, None, None, None], other, plain)
+def _bytes(pixels: Tensor) -> Tensor:
+    return (pixels * 255).round()
+
+
+def _blend(pixels: Tensor, plain: Tensor, strength: Tensor) -> Tensor:
+    """Pixels mixed with a plainer version of themselves; the stronger, the more of them is left."""
     kept = (0.9 * strength + 0.05)[:, None, None, None]
     return plain + kept * (pixels - plain)
 
 
-def _move(pixels: Tensor, kind: Tensor, strength: Tensor) -> Tensor:
+def _move(name: str, pixels: Tensor, strength: Tensor) -> Tensor:
     """Turned by up to 30 degrees, or sheared from the top left corner or shifted by up to 0.3."""
     height, width = pixels.shape[2:]
-    angle = _only(kind, "rotate", strength) * (30 * math.pi / 180)
-    shear_x = _only(kind, "shear x", strength) * 0.3 * height / width
-    shear_y = _only(kind, "shear y", strength) * 0.3 * width / height
+    moved = {each: torch.zeros_like(strength) for each in MOVES} | {name: strength}
+    angle = moved["rotate"] * (30 * math.pi / 180)
+    shear_x = moved["shear x"] * 0.3 * height / width
+    shear_y = moved["shear y"] * 0.3 * width / height
     # Whole pixels, so that a shifted picture stays sharp.
-    shift_x = (_only(kind, "translate x", strength) * 0.3 * width).trunc() / width
-    shift_y = (_only(kind, "translate y", strength) * 0.3 * height).trunc() / height
+    shift_x = (moved["translate x"] * 0.3 * width).trunc() / width
+    shift_y = (moved["translate y"] * 0.3 * height).trunc() / height
     cos, sin = angle.cos(), angle.sin()
     across = torch.stack((cos, shear_x - sin * height / width), 1)
     down = torch.stack((shear_y + sin * width / height, cos), 1)
@@ -181,15 +174,24 @@ def _move(pixels: Tensor, kind: Tensor, strength: Tensor) -> Tensor:
     return resample(pixels, torch.stack((across, down), 1), offset[:, :, None])
 
 
-def _only(kind: Tensor, name: str, strength: Tensor) -> Tensor:
-    return torch.where(_is(kind, name), strength, torch.zeros_like(strength))
-
-
-def _is(kind: Tensor, *names: str) -> Tensor:
-    """Whether a sample's kind is one of these, (B,) bool."""
-    return torch.stack([kind == KINDS.index(name) for name in names]).any(0)
-
-
-def _uniform(pixels: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    draws = torch.rand((len(pixels), count), generator=generator, device=generator.device)
-    return draws.to(pixels.device)
+CHANGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # of pixels by a strength, (B,)
+    "autocontrast": lambda pixels, strength: autocontrast(pixels),
+    "brightness": lambda pixels, strength: _blend(pixels, torch.zeros_like(pixels), strength),
+    "colour": lambda pixels, strength: _blend(pixels, grey(pixels), strength),
+    "contrast": lambda pixels, strength: _blend(pixels, mean_grey(pixels), strength),
+    "equalise": lambda pixels, strength: equalise(_bytes(pixels).to(torch.int64)) / 255,
+    "identity": lambda pixels, strength: pixels,
+    "posterise": lambda pixels, strength: (
+        posterise(_bytes(pixels), (4 * strength).floor() + 4) / 255
+    ),
+    "rotate": partial(_move, "rotate"),
+    "sharpness": lambda pixels, strength: _blend(pixels, smooth(pixels), strength),
+    "shear x": partial(_move, "shear x"),
+    "shear y": partial(_move, "shear y"),
+    "solarise": lambda pixels, strength: (
+        solarise(_bytes(pixels), 256 - (256 * strength).floor()) / 255
+    ),
+    "translate x": partial(_move, "translate x"),
+    "translate y": partial(_move, "translate y"),
+}
+KINDS = tuple(CHANGES)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.data.loading.degradation import KINDS, degrade
+from fedquilt.data.loading.draws import sent, uniform, uniform_on_host
 from fedquilt.data.loading.geometry import mirror, warp
 from fedquilt.data.loading.randaugment import RandAugment
 from fedquilt.errors import UserError, nearest
@@ -66,16 +67,16 @@ class Augmentation:
             return self._warp(pixels, generator)
         for axis, share in ((3, self.horizontal_flip), (2, self.vertical_flip)):
             if share:
-                pixels = mirror(pixels, _uniform(pixels, 1, generator)[:, 0] < share, axis)
+                pixels = mirror(pixels, uniform(pixels, 1, generator)[:, 0] < share, axis)
         return pixels
 
     def _brighten(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
-        draws = _uniform(pixels, 2, generator)
+        draws = uniform(pixels, 2, generator)
         amount = (2 * draws[:, 0] - 1) * self.brightness * (draws[:, 1] < self.brightness_share)
         return (pixels + amount[:, None, None, None]).clamp_(0, 1)
 
     def _degrade(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
-        draws = _uniform(pixels, 4, generator)
+        draws = uniform_on_host(pixels, 4, generator)
         low, high = self.noise_variance
         deviation = (low + (high - low) * draws[:, 0]).sqrt() / 255
         noise = torch.randn(pixels.shape, generator=generator, device=generator.device)
@@ -83,10 +84,11 @@ class Augmentation:
         kind = (3 * draws[:, 1]).floor().clamp(max=2) * 2
         kind = torch.where(kind < KINDS - 1, kind + (draws[:, 2] < 0.5), kind)
         kind = torch.where(draws[:, 3] < self.degrade_share, kind, -1)
-        return degrade(pixels, kind, noise.to(pixels.device) * deviation[:, None, None, None])
+        scale = sent(deviation, pixels.device)[:, None, None, None]
+        return degrade(pixels, kind, noise.to(pixels.device).mul_(scale))
 
     def _warp(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
-        draws = _uniform(pixels, 7, generator)
+        draws = uniform(pixels, 7, generator)
         signed = (2 * draws[:, :3] - 1) * (draws[:, 3:4] < self.affine_share)
         scale = torch.ones_like(draws[:, 4])
         if self.scale != (1.0, 1.0):
@@ -158,8 +160,3 @@ def _column(values: tuple[float, ...], device: torch.device) -> Tensor:
     """Values of the channels in a shape that broadcasts over pixels, kept to spare the copy."""
     with torch.inference_mode(False):  # what is kept must serve callers outside that mode too
         return torch.tensor(values, device=device).view(-1, 1, 1)
-
-
-def _uniform(pixels: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    draws = torch.rand((len(pixels), count), generator=generator, device=generator.device)
-    return draws.to(pixels.device)

@@ -1,0 +1,80 @@
+"""Numbers for views: whose they are, where they lie, and samples sorted by them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedquilt.data.loading.draws import OFFSET_STEP, rows_by_kind, sent, uniform, uniform_on_host
+from fedquilt.data.loading.views import VIEWS, make_view
+
+HOST = torch.device("cpu")
+IMAGES = torch.empty(50, 1, 2, 2)
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+
+class DeviceGenerator:
+    """What a GPU's generator tells of itself: a seed, and how many numbers it has given."""
+
+    device = torch.device("cuda")
+
+    def __init__(self, seed: int) -> None:
+        self._seed, self._offset = seed, 0
+
+    def initial_seed(self) -> int:
+        return self._seed
+
+    def get_offset(self) -> int:
+        return self._offset
+
+    def set_offset(self, offset: int) -> None:
+        assert offset % 4 == 0  # torch refuses others
+        self._offset = offset
+
+
+def test_a_generator_of_the_host_is_drawn_from_itself() -> None:
+    one, two, three = (torch.Generator().manual_seed(3) for _ in range(3))
+    expected = torch.rand((5, 2), generator=one)
+    assert torch.equal(uniform_on_host(torch.empty(5), 2, two), expected)
+    assert torch.equal(uniform(torch.empty(5), 2, three), expected)
+    assert torch.equal(two.get_state(), one.get_state())
+
+
+def test_a_generator_of_a_device_names_numbers_of_the_host_by_how_far_it_is() -> None:
+    source = DeviceGenerator(7)
+    first, second = (uniform_on_host(IMAGES, 2, source) for _ in range(2))  # type: ignore[arg-type]
+    assert source.get_offset() == 2 * OFFSET_STEP
+    assert not torch.equal(first, second)
+    assert 0 <= first.min() <= first.max() < 1
+    again, other = DeviceGenerator(7), DeviceGenerator(8)
+    assert torch.equal(uniform_on_host(IMAGES, 2, again), first)  # type: ignore[arg-type]
+    assert torch.equal(uniform_on_host(IMAGES, 2, again), second)  # type: ignore[arg-type]
+    assert not torch.equal(uniform_on_host(IMAGES, 2, other), first)  # type: ignore[arg-type]
+
+
+def test_rows_by_kind_has_every_row_once_and_in_order() -> None:
+    kind = torch.tensor([2.0, -1.0, 4.0, 2.0, -1.0, 2.0])
+    rows = {number: found.tolist() for number, found in rows_by_kind(kind, HOST).items()}
+    assert rows == {-1: [1, 4], 2: [0, 3, 5], 4: [2]}
+    assert rows_by_kind(torch.zeros(0), HOST) == {}
+
+
+def test_what_is_sent_to_the_host_stays_there() -> None:
+    numbers = torch.arange(3.0)
+    assert sent(numbers, HOST) is numbers
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", ["strong", "randaugment"])
+def test_views_drawn_on_a_gpu_depend_on_the_seed_and_go_on(name: str) -> None:
+    images = torch.randint(0, 256, (64, 3, 32, 32), dtype=torch.uint8).cuda()
+
+    def views(seed: int) -> list[torch.Tensor]:
+        source = torch.Generator("cuda").manual_seed(seed)
+        return [make_view(images, VIEWS[name], (0.5,), (0.5,), source) for _ in range(2)]
+
+    (first, second), (again, more), (other, _) = views(1), views(1), views(2)
+    torch.testing.assert_close(first, again)
+    torch.testing.assert_close(second, more)
+    assert not torch.allclose(first, second)
+    assert not torch.allclose(first, other)

@@ -74,11 +74,31 @@ def test_larger_sizes_have_files_of_their_own_and_are_read_in_pieces(
     assert np.array_equal(splits.train.images[6].numpy(), images["train"][6].transpose(2, 0, 1))
 
 
+def test_the_slices_of_a_volume_are_channels_in_their_order(tmp_path: Path) -> None:
+    labels = {"train": column(10, 0), "val": column(3), "test": column(1)}
+    volumes = write_medmnist(tmp_path / "organmnist3d_64.npz", labels, size=64, channels=64)
+    splits = MedMnist(folder=str(tmp_path), flag="organmnist3d", size=64).load(tmp_path / "cache")
+    assert np.array_equal(splits.train.images[:2].numpy(), volumes["train"])
+    assert splits.train.classes[10] == "pancreas"
+    assert splits.train.labels[0].nonzero().tolist() == [[10]]
+
+
+@pytest.mark.parametrize(("flag", "channels"), [("nodulemnist3d", 3), ("breastmnist", 28)])
+def test_volumes_and_images_are_not_taken_for_each_other(
+    tmp_path: Path, flag: str, channels: int
+) -> None:
+    parts = {part: column(0, 1) for part in ("train", "val", "test")}
+    write_medmnist(tmp_path / f"{flag}.npz", parts, channels=channels)
+    with pytest.raises(UserError, match=r"train_images is uint8 of shape \(2, 28, 28, "):
+        MedMnist(folder=str(tmp_path), flag=flag).load(tmp_path / "cache")
+
+
 @pytest.mark.parametrize("flag", TASKS)
 def test_every_set_of_the_table_is_read(tmp_path: Path, flag: str) -> None:
     count = len(TASKS[flag].classes)
     each = np.eye(count, dtype=np.uint8) if flag == "chestmnist" else column(*range(count))
-    write_medmnist(tmp_path / f"{flag}.npz", {"train": each, "val": each, "test": each})
+    parts, channels = {"train": each, "val": each, "test": each}, 28 if flag.endswith("3d") else 1
+    write_medmnist(tmp_path / f"{flag}.npz", parts, channels=channels)
     splits = MedMnist(folder=str(tmp_path), flag=flag).load(tmp_path / "cache")
     assert np.array_equal(splits.test.labels.numpy(), np.eye(count))
     assert len(set(splits.test.classes)) == count
@@ -88,8 +108,8 @@ def test_every_set_of_the_table_is_read(tmp_path: Path, flag: str) -> None:
     ("settings", "message"),
     [
         ({"flag": "chestmnst"}, "MedMNIST has no 'chestmnst'; did you mean 'chestmnist'?"),
-        ({"flag": "organmnist3d"}, "holds volumes"),
-        ({"flag": "chestmnist", "size": 32}, "size is 32; MedMNIST comes in 28, 64, 128, 224"),
+        ({"flag": "chestmnist", "size": 32}, "size is 32; chestmnist comes in 28, 64, 128, 224"),
+        ({"flag": "organmnist3d", "size": 128}, "size is 128; organmnist3d comes in 28, 64"),
         (
             {"flag": "chestmnist", "size": 64},
             "holds no chestmnist_64.npz; get it from the MedMNIST",

@@ -29,12 +29,13 @@ def read_file(path: Path, flag: str, size: int) -> Chunks:
     """``images``, ``labels`` as vectors of 0 and 1, and ``parts``: train, val and test in a row."""
     try:
         images = {part: npz_array(path, f"{part}_images") for part in PARTS}
+        task = TASKS[flag]
         total = sum(array.shape[0] for array in images.values())
         with progress_bar(f"reading {path.name}", total) as advance:
             for number, part in enumerate(PARTS):
-                labels = _labels(path, part, TASKS[flag])
-                _check_images(images[part], size, len(labels))
-                for pixels in _pixels(images[part]):
+                labels = _labels(path, part, task)
+                _check_images(images[part], task, size, len(labels))
+                for pixels in _pixels(images[part], task):
                     yield "images", pixels
                     advance(len(pixels))
                 yield "labels", labels
@@ -44,21 +45,24 @@ def read_file(path: Path, flag: str, size: int) -> Chunks:
         raise ORIGIN.wrong(path, f"cannot be used ({error})", expected) from error
 
 
-def _check_images(images: NpzArray, size: int, count: int) -> None:
-    if images.dtype != np.uint8 or images.shape not in (
-        (count, size, size),
-        (count, size, size, 3),
-    ):
+def _check_images(images: NpzArray, task: Task, size: int, count: int) -> None:
+    plane = (count, size, size)
+    expected = [(*plane, size)] if task.is_of_volumes else [plane, (*plane, 3)]
+    if images.dtype != np.uint8 or images.shape not in expected:
         raise ValueError(
             f"{images.name} is {images.dtype} of shape {images.shape}, "
             f"but there are {count} labels and the size is {size}"
         )
 
 
-def _pixels(images: NpzArray) -> Iterator[NDArray[np.uint8]]:
+def _pixels(images: NpzArray, task: Task) -> Iterator[NDArray[np.uint8]]:
+    """Channels first; the slices of a volume are its channels."""
     rows_at_a_time = max(1, CHUNK_BYTES // int(np.prod(images.shape[1:])))
     for rows in images.rows(rows_at_a_time):
-        yield rows[:, None] if rows.ndim == 3 else rows.transpose(0, 3, 1, 2)
+        if task.is_of_volumes:
+            yield rows
+        else:
+            yield rows[:, None] if rows.ndim == 3 else rows.transpose(0, 3, 1, 2)
 
 
 def _labels(path: Path, part: str, task: Task) -> NDArray[np.uint8]:

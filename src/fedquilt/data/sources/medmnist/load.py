@@ -1,4 +1,4 @@
-"""MedMNIST (J. Yang et al., Scientific Data 2023): small medical images of twelve kinds."""
+"""MedMNIST (J. Yang et al., Scientific Data 2023): small medical images of 18 kinds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedquilt.data.prepared import prepared
 from fedquilt.data.published import Origin, PublishedSource
 from fedquilt.data.source import Splits
 from fedquilt.data.sources.medmnist.files import ORIGIN, PARTS, find_file, read_file
-from fedquilt.data.sources.medmnist.table import SIZES, TASKS
+from fedquilt.data.sources.medmnist.table import TASKS
 from fedquilt.errors import UserError, nearest
 
 Validation: TypeAlias = Literal["train", "drop"]
@@ -19,20 +19,24 @@ Validation: TypeAlias = Literal["train", "drop"]
 
 @dataclass(frozen=True, kw_only=True)
 class MedMnist(PublishedSource):
-    """One of its two-dimensional sets; a single class, or a grade, is a vector with a single 1."""
+    """One of its sets; a single class, or a grade, is a vector with a single 1.
+
+    A volume is an image with as many channels as it has slices.
+    """
 
     flag: str  # the file's name, such as chestmnist
-    size: int = 28  # pixels: 28, 64, 128 or 224, each a file of its own
+    size: int = 28  # pixels: 28, 64, 128 or 224, each a file of its own; of volumes 28 or 64
     validation: Validation = "train"  # where the published validation images go
     origin: ClassVar[Origin] = ORIGIN
 
     def __post_init__(self) -> None:
-        if self.flag.endswith("mnist3d"):
-            raise UserError(f"{self.flag!r} holds volumes; only the two-dimensional sets are read")
         if self.flag not in TASKS:
             raise UserError(f"MedMNIST has no {self.flag!r}{nearest(self.flag, TASKS)}")
-        if self.size not in SIZES:
-            raise UserError(f"size is {self.size}; MedMNIST comes in {', '.join(map(str, SIZES))}")
+        sizes = TASKS[self.flag].sizes
+        if self.size not in sizes:
+            raise UserError(
+                f"size is {self.size}; {self.flag} comes in {', '.join(map(str, sizes))}"
+            )
 
     def load(self, cache: Path) -> Splits:
         path = find_file(self.root, self.flag, self.size)

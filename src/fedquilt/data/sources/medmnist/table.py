@@ -1,11 +1,9 @@
-"""The two-dimensional data sets of MedMNIST: what is to be told, and the classes."""
+"""The data sets of MedMNIST: what is to be told, and the classes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
-
-SIZES = (28, 64, 128, 224)
 
 
 @dataclass(frozen=True)
@@ -14,6 +12,11 @@ class Task:
 
     kind: Literal["multi-label", "multi-class", "binary", "ordinal"]
     classes: tuple[str, ...]
+    is_of_volumes: bool = False
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (28, 64) if self.is_of_volumes else (28, 64, 128, 224)
 
 
 ORGANS = (
@@ -70,4 +73,23 @@ TASKS = {
             *("podocyte", "proximal tubule segment", "thick ascending limb"),
         ),
     ),
+    "adrenalmnist3d": Task("binary", ("normal", "hyperplasia"), is_of_volumes=True),
+    "fracturemnist3d": Task(
+        "multi-class",
+        ("buckle rib fracture", "nondisplaced rib fracture", "displaced rib fracture"),
+        is_of_volumes=True,
+    ),
+    "nodulemnist3d": Task("binary", ("benign", "malignant"), is_of_volumes=True),
+    "organmnist3d": Task(
+        "multi-class",
+        (
+            *("liver", "right kidney", "left kidney", "right femur", "left femur", "bladder"),
+            *("heart", "right lung", "left lung", "spleen", "pancreas"),
+        ),
+        is_of_volumes=True,
+    ),
+    "synapsemnist3d": Task(
+        "binary", ("inhibitory synapse", "excitatory synapse"), is_of_volumes=True
+    ),
+    "vesselmnist3d": Task("binary", ("vessel", "aneurysm"), is_of_volumes=True),
 }

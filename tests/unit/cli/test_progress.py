@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from fedquilt.cli import console, progress
+from fedquilt.cli import console, progress, rounds_progress
 from fedquilt.cli.console import Notes
 from fedquilt.cli.progress import RunProgress
+from fedquilt.cli.rounds_progress import RoundsProgress
 
 BEGIN = {"folder": "runs/x", "first_round": 0, "rounds": 3, "clients": 5, "classes": 4}
 
@@ -77,3 +79,20 @@ def test_log_messages_become_notes_once(capsys: pytest.CaptureFixture[str]):
     logger.info("later")
     assert capsys.readouterr().err == "note: 2 of 3 weights read\n"
     assert logging.getLogger("fedquilt").level == before
+
+
+def test_several_runs_leave_ten_lines_in_a_log_with_the_time_that_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    clock = iter([100.0, *(100.0 + 30 * part for part in range(1, 10))])
+    monkeypatch.setattr(rounds_progress, "say", said.append)
+    monkeypatch.setattr(rounds_progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with RoundsProgress() as shown:
+        for done in range(20, 201):  # of 200, 20 were done before
+            shown(done, 200)
+            shown(done, 200)
+    assert len(said) == 9
+    # 20 rounds in 30 s: the other 160 take 240 s.
+    assert said[0] == "40 of 200 rounds in 0:00:30, about 0:04:00 left"
+    assert said[-1] == "200 of 200 rounds in 0:04:30, about 0:00:00 left"

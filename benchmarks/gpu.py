@@ -7,7 +7,7 @@ whole rounds: broadcast, training, aggregation; the first, which also records, i
 eager loop is measured on one client: the others would take as long, one after another. The
 bound is one client that holds everything and takes batches of 32 x clients, recorded as well.
 Steps alone, without the rest of a round and without making batches, are measured beside them,
-and so is a bare loop of such steps, written by hand, which is all that a script can do at best.
+and so is a bare loop of such steps, written by hand as in a script.
 """
 
 from __future__ import annotations

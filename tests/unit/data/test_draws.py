@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 import torch
 
@@ -41,15 +43,17 @@ def test_a_generator_of_the_host_is_drawn_from_itself() -> None:
 
 
 def test_a_generator_of_a_device_names_numbers_of_the_host_by_how_far_it_is() -> None:
-    source = DeviceGenerator(7)
-    first, second = (uniform_on_host(IMAGES, 2, source) for _ in range(2))  # type: ignore[arg-type]
+    def drawn(source: DeviceGenerator) -> torch.Tensor:
+        return uniform_on_host(IMAGES, 2, cast(torch.Generator, source))
+
+    source, again, other = DeviceGenerator(7), DeviceGenerator(7), DeviceGenerator(8)
+    first, second = drawn(source), drawn(source)
     assert source.get_offset() == 2 * OFFSET_STEP
     assert not torch.equal(first, second)
     assert 0 <= first.min() <= first.max() < 1
-    again, other = DeviceGenerator(7), DeviceGenerator(8)
-    assert torch.equal(uniform_on_host(IMAGES, 2, again), first)  # type: ignore[arg-type]
-    assert torch.equal(uniform_on_host(IMAGES, 2, again), second)  # type: ignore[arg-type]
-    assert not torch.equal(uniform_on_host(IMAGES, 2, other), first)  # type: ignore[arg-type]
+    assert torch.equal(drawn(again), first)
+    assert torch.equal(drawn(again), second)
+    assert not torch.equal(drawn(other), first)
 
 
 def test_rows_by_kind_has_every_row_once_and_in_order() -> None:

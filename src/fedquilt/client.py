@@ -25,6 +25,7 @@ from fedquilt.local_steps import (
     trained_parameters,
 )
 from fedquilt.method import Local, Method, Stage, State
+from fedquilt.models.cast_weights import cast_to_lend
 from fedquilt.models.network import LiveWeights, Network, Output
 from fedquilt.payload import Mean, Update, placed
 from fedquilt.seeding import generator_for, seed_network_draws
@@ -65,7 +66,10 @@ class Workspace:
         return Workspace(*networks, self.device, self.prediction_batch, self.interrupt)
 
     def forward(self, weights: Weights, images: Tensor) -> Output:
+        kind = self.device.type
         with torch.no_grad():
+            if torch.is_autocast_enabled(kind):
+                weights = cast_to_lend(self.frozen, weights, torch.get_autocast_dtype(kind))
             output: Output = torch.func.functional_call(self.frozen, weights, (images,))
         return output
 

@@ -21,7 +21,7 @@ from fedquilt.models.teacher import follow, training_mode_output
 from fedquilt.payload import Mean, Update
 from fedquilt.task import Task
 from fedquilt.totals import Totals
-from fedquilt.tree import Weights, without
+from fedquilt.tree import Weights, clone, without
 
 WARM_UP = "warm-up"
 
@@ -88,8 +88,11 @@ class FedIRM(FedAvg):
         if local.round_index < self.warmup_rounds:
             return local.state
         young = {"teacher": local.received["weights"], "teacher_steps": local.scalar(0.0)}
-        ramp = gaussian_ramp(local.round_index, 0, self.ramp_rounds)
-        return {**young, **local.state, "ramp": local.scalar(ramp)}
+        state, ramp = (
+            {**young, **local.state},
+            gaussian_ramp(local.round_index, 0, self.ramp_rounds),
+        )
+        return {**state, "teacher": clone(state["teacher"]), "ramp": local.scalar(ramp)}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         first, second = (local.model(images).logits for images in batch.views)

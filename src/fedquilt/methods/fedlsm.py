@@ -28,7 +28,7 @@ from fedquilt.models.teacher import follow
 from fedquilt.payload import Sum, Update
 from fedquilt.task import Task
 from fedquilt.totals import Totals
-from fedquilt.tree import Weights
+from fedquilt.tree import Weights, clone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ class FedLSM(FedAvg):
 
     def begin(self, local: Local) -> State:
         complete = is_labelled(self.labels, local.data.labels, local.data.known).all()
-        teacher = {} if bool(complete) else {"teacher": local.received["weights"]}
+        teacher = {} if bool(complete) else {"teacher": clone(local.received["weights"])}
         drawn = torch.zeros_like(local.received["class_weight"])  # q_c
         return {"tags": torch.full_like(local.state["tags"], NO_TAG), "drawn": drawn, **teacher}
 

@@ -28,7 +28,7 @@ from fedquilt.models.teacher import follow
 from fedquilt.payload import Update
 from fedquilt.task import Task
 from fedquilt.totals import Totals
-from fedquilt.tree import Weights
+from fedquilt.tree import Weights, clone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,8 @@ class RSCFed(FedAvg):
         return {**super().tells_of, "images": "images"}
 
     def begin(self, local: Local) -> State:
-        return {"teacher": local.received["weights"], **local.state}
+        state = {"teacher": local.received["weights"], **local.state}
+        return {**state, "teacher": clone(state["teacher"])}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         logits = local.model(batch.views[0]).logits

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from fedquilt.tree import copies_of
+from fedquilt.tree import Weights, copies_of
 
 Layer: TypeAlias = nn.Conv2d | nn.Linear
 LAYERS = (nn.Conv2d, nn.Linear)  # these very classes: others may use their weights as they like
@@ -50,6 +50,14 @@ def cast_together(network: nn.Module, weights: Iterable[Tensor]) -> Iterator[Non
     finally:
         for layer in layers:
             del layer.__dict__["forward"]
+
+
+def cast_to_lend(network: nn.Module, weights: Weights, dtype: torch.dtype) -> Weights:
+    """Weights to lend to a network for a call under autocast, cast as it would, but in one go."""
+    names = [f"{place}.weight" for place, each in network.named_modules() if type(each) in LAYERS]
+    names = [name for name in names if name in weights and weights[name].dtype == torch.float32]
+    casts = copies_of([weights[name] for name in names], dtype)
+    return {**weights, **dict(zip(names, casts))}
 
 
 def _forward(layer: Layer, weight: Tensor, cast: Tensor, values: Tensor) -> Tensor:

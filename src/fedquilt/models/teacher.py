@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedquilt.models.network import Output
-from fedquilt.tree import Weights, copies_of
+from fedquilt.tree import Weights, copies_of, write_all
 
 
 def follow(
@@ -16,19 +16,23 @@ def follow(
 ) -> Weights:
     """``decay`` of the old teacher and the rest of the network, batch-norm statistics included.
 
-    A teacher with its own weights but somebody else's statistics would be neither of the two.
-    Entries that are ``copied`` are the network's all the same, as FixMatch has its statistics.
+    The teacher is written over, so it must be a copy that the round may use up: beside a step of a
+    large model on a GPU, another copy every step is felt. A teacher with its own weights but
+    somebody else's statistics would be neither of the two. Entries that are ``copied`` are the
+    network's all the same, as FixMatch has its statistics.
     """
     entries = dict(network.named_parameters()) | dict(network.named_buffers())
     led = [name for name in teacher if name not in copied]
     lent = [name for name in teacher if name in copied]
-    with torch.no_grad():  # all at once, or a GPU would be told of every tensor three times
-        averages = torch._foreach_mul([teacher[name] for name in led], decay)
-        rests = torch._foreach_mul([entries[name].detach() for name in led], 1 - decay)
-        torch._foreach_add_(averages, rests)
-    copies = copies_of([entries[name] for name in lent])
-    new = dict(zip(led, averages)) | dict(zip(lent, copies))
-    return {name: new[name] for name in teacher}
+    places, leaders = [teacher[name] for name in led], [entries[name].detach() for name in led]
+    with torch.no_grad():  # all at once, or a GPU would be told of every tensor
+        if isinstance(decay, Tensor):  # on a device, where nobody may wait for it
+            torch._foreach_mul_(places, decay)
+            torch._foreach_add_(places, torch._foreach_mul(leaders, 1 - decay))
+        else:
+            torch._foreach_lerp_(places, leaders, 1 - decay)
+    write_all([teacher[name] for name in lent], [entries[name] for name in lent])
+    return teacher
 
 
 def training_mode_output(network: nn.Module, teacher: Weights, images: Tensor) -> Output:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedquilt.models.cast_weights import cast_together
+from fedquilt.models.cast_weights import cast_to_lend, cast_together
 
 IMAGES = torch.rand(2, 1, 4, 4)
 
@@ -61,6 +61,20 @@ def test_weights_that_are_lent_for_a_call_are_used() -> None:
     with torch.autocast("cpu", torch.bfloat16), cast_together(model, model.parameters()):
         assert not functional_call(model, lent, (IMAGES,)).any()
         assert model(IMAGES).any()
+
+
+def test_weights_to_lend_are_cast_as_autocast_does_and_in_one_go() -> None:
+    model = network()
+    lent = {name: weight.detach() + 1 for name, weight in model.named_parameters()}
+    counts, outputs = [], []
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        for weights in (lent, cast_to_lend(model, lent, torch.bfloat16)):
+            with Calls() as calls:
+                outputs.append(functional_call(model, weights, (IMAGES,)))
+            counts.append(calls.count["aten._to_copy.default"])
+    assert torch.equal(*outputs)
+    assert counts[1] == counts[0] - 3
+    assert all(weight.dtype == torch.float32 for weight in lent.values())
 
 
 def test_a_gradient_of_the_head_alone_does_not_go_through_the_rest() -> None:

@@ -1,6 +1,6 @@
 """Images per second on one GPU: the recorded engine against the eager loop and against its bound.
 
-    python -m benchmarks.gpu [--methods fedavg-pl fedmlp] [--sizes 28 64 224] [--steps 120]
+    python -m benchmarks.gpu [--methods fedavg-pl fedmlp] [--sizes 28 64 224] [--stages warm-up]
 
 All engines train the same ResNet-18 on the same images, which lie on the device. A measurement is
 whole rounds: broadcast, training, aggregation; the first, which also records, is told apart. The
@@ -40,6 +40,7 @@ CLASSES = 10
 CLIENTS = {28: 10, 64: 10, 224: 8}
 EPOCH = 40  # steps over a client's images
 REPLAYS = 40  # of every slot's step
+STAGES = ("training", "warm-up", "after warm-up")  # FedMLP has the last two, others the first
 TARGETS = {28: (14, 0.40), 64: (13, 0.50), 224: (3.5, 0.90)}  # against eager, of the bound
 
 
@@ -222,6 +223,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", nargs="+", default=["fedavg-pl", "fedmlp", "fedlsm"])
     parser.add_argument("--sizes", nargs="+", type=int, default=[28, 64, 224])
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=3 * EPOCH, help="per client and round")
     parser.add_argument("--out", default="gpu", help="name of the CSV in benchmarks/results")
@@ -229,8 +231,8 @@ def main() -> None:
     rows = []
     for size in options.sizes:
         for name in options.methods:
-            stages = ["warm-up", "after warm-up"] if name == "fedmlp" else ["training"]
-            for stage in stages:
+            own = STAGES[1:] if name == "fedmlp" else STAGES[:1]
+            for stage in [stage for stage in own if stage in options.stages]:
                 rows.append(measure(name, size, stage, options.rounds, options.steps))
                 print(rows[-1], flush=True)
                 write_results(options.out, rows, device="cuda")  # a lent machine may be taken away

@@ -19,6 +19,7 @@ import torch
 from benchmarks.gpu import BATCH, CLIENTS, clients_of, images_per_second, method_of, task_of
 from benchmarks.recording import write_results
 from fedquilt.engines.recorded import engine as engine_file
+from fedquilt.engines.recorded.device_share import DeviceShare
 from fedquilt.engines.recorded.engine import HEAD_START, RecordedEngine
 
 STEPS = (40, 160)  # two lengths of a round tell its steps from the rest
@@ -30,7 +31,7 @@ class Choice:
     waves: int = 1  # in which the clients have their turn
     connections: int | None = None  # hardware queues for streams; the driver's default is 8
     head_start: int = HEAD_START  # steps that a client is given before the next one is opened
-    search: bool = True  # cuDNN times its kernels alone on the device and takes the fastest
+    kernels: type[RecordedEngine] = RecordedEngine  # how they are chosen
 
 
 class Unsearched(RecordedEngine):
@@ -40,12 +41,20 @@ class Unsearched(RecordedEngine):
         return torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=True)
 
 
+class SearchedAlone(RecordedEngine):
+    """cuDNN's kernels by their times with the whole device to themselves."""
+
+    def _share_to_search_on(self, slots: int) -> DeviceShare | None:
+        return None
+
+
 CHOICES = {
     "as it is": Choice(),
     "half of the clients at a time": Choice(waves=2),
     "no head start": Choice(head_start=1),
     "32 hardware queues": Choice(connections=32),
-    "kernels by rules of thumb": Choice(search=False),
+    "kernels searched on the whole device": Choice(kernels=SearchedAlone),
+    "kernels by rules of thumb": Choice(kernels=Unsearched),
 }
 
 
@@ -59,8 +68,7 @@ def measure(name: str, size: int) -> dict[str, object]:
     for steps in STEPS:
         method = method_of("fedavg-pl", steps, "training")
         task = task_of(method, many, size)
-        make = RecordedEngine if choice.search else Unsearched
-        engine = make(task, many, slots=CLIENTS[size] // choice.waves)
+        engine = choice.kernels(task, many, slots=CLIENTS[size] // choice.waves)
         speed, _ = images_per_second(engine, method, task, ROUNDS)
         seconds[steps] = CLIENTS[size] * BATCH * steps / speed
     short, long = STEPS

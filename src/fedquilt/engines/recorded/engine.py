@@ -16,6 +16,7 @@ from fedquilt.client import HOST
 from fedquilt.client_states import ClientStates
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.local import LocalEngine, named_in_errors
+from fedquilt.engines.recorded.device_share import DeviceShare, share_of
 from fedquilt.engines.recorded.held_states import HeldStates
 from fedquilt.engines.recorded.slot import Slot
 from fedquilt.engines.recorded.stage_play import Manner
@@ -74,6 +75,7 @@ class RecordedEngine(LocalEngine):
         self._exact, self._channels_last = exact, channels_last
         self._slot_limit = slots
         self._slots: list[Slot] = []
+        self._share: DeviceShare | None = None
         self._method: Method | None = None
         self._is_cuda = self.workspace.device.type == "cuda"
 
@@ -176,16 +178,23 @@ class RecordedEngine(LocalEngine):
             for slot in self._slots:
                 slot.forget()
             self._method = method
-        device = self.workspace.device
-        while len(self._slots) < min(cohort_size, self._slot_limit):
+        wanted = min(cohort_size, self._slot_limit)
+        if not self._slots:
+            self._share = self._share_to_search_on(wanted)
+        while len(self._slots) < wanted:
             self._slots.append(
                 Slot(
                     self._task,
                     self.workspace.frozen,
-                    device,
+                    self.workspace.device,
                     channels_last=self._channels_last,
+                    share=self._share,
                 )
             )
+
+    def _share_to_search_on(self, slots: int) -> DeviceShare | None:
+        """None where kernels are not searched for, but given."""
+        return None if self._exact else share_of(self.workspace.device, slots)
 
     @contextmanager
     def _own_randomness(self, first: str, round_index: int) -> Iterator[None]:

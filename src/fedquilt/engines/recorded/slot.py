@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedquilt.client import Workspace
 from fedquilt.engines.recorded.chunk import Chunk
+from fedquilt.engines.recorded.device_share import DeviceShare
 from fedquilt.engines.recorded.fixed_tree import fill, fixed_copy, signature
 from fedquilt.engines.recorded.step_player import StepPlayer
 from fedquilt.local_optimizer import LocalOptimizer
@@ -34,7 +35,13 @@ class Recording:
 
 class Slot:
     def __init__(
-        self, task: Task, frozen: Network, device: torch.device, *, channels_last: bool
+        self,
+        task: Task,
+        frozen: Network,
+        device: torch.device,
+        *,
+        channels_last: bool,
+        share: DeviceShare | None = None,
     ) -> None:
         network = task.build_network().to(device).train()
         stop_counting_batches(network)
@@ -42,6 +49,7 @@ class Slot:
             network = network.to(memory_format=torch.channels_last)
         self.workspace = Workspace(network, frozen, device, prediction_batch(task, device))
         self.channels_last = channels_last
+        self._share = share
         self.loss = torch.zeros((), device=device)
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.memory: Any = torch.cuda.graph_pool_handle() if self.stream else None
@@ -53,6 +61,10 @@ class Slot:
     def at_work(self) -> AbstractContextManager[object]:
         """Within it, work is queued on the slot's own stream."""
         return torch.cuda.stream(self.stream) if self.stream else nullcontext()
+
+    def choosing_kernels(self) -> AbstractContextManager[object]:
+        """Within it, on as much of the device as the slot will have while all are at work."""
+        return self._share.in_use() if self._share else nullcontext()
 
     def wait_for_others(self) -> None:
         """Work queued from now on begins after what the caller's stream has been given so far."""

@@ -25,8 +25,6 @@ from fedquilt.method import Local, Method, Stage, State
 from fedquilt.task import Task
 from fedquilt.tree import clone
 
-TRIAL_STEPS = 2  # libraries choose their kernels and set up their memory in the first ones
-
 
 @dataclass(frozen=True)
 class Manner:
@@ -178,9 +176,10 @@ class StagePlay:
         memory = {} if optimizer is None else optimizer.state() or self._memory
         try:
             with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-                for _ in range(TRIAL_STEPS):
+                for way in (slot.choosing_kernels, slot.at_work):
                     chunk.next.zero_()
-                    player.take()
+                    with way():  # libraries choose their kernels, then set up the slot's memory
+                        player.take()
         finally:
             network.write(weights)
             fill(self._places, state)

@@ -158,11 +158,11 @@ def test_a_visit_has_a_head_start_and_is_closed_while_others_play() -> None:
     engine.exchange(method, method.broadcast(server), 1, sorted(federation.clients))
     told = [event for event in EVENTS if event != "step"]
     assert told[:3] == ["begin site-0", "begin site-1", "begin site-2"]
-    assert told[3:] == ["finish site-0", "finish site-1", "finish site-2"]  # not as they are done
+    assert told[3:] == ["finish site-0", "finish site-2", "finish site-1"]  # as they are done
     steps = [EVENTS[: EVENTS.index(event)].count("step") for event in told]
     assert steps[:3] == [0, 8, 16]
-    assert steps[3] == 24 + 3 + 3 + 2  # eight each, two turns, and one in which the first is done
-    assert steps[4:] == [45, 45]
+    assert steps[3] == 24 + 3 + 3  # eight each and two turns, then there is nothing left for it
+    assert steps[4:] == [30 + 5 * 2 + 1, 45]
 
 
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:

@@ -121,9 +121,10 @@ class RecordedEngine(LocalEngine):
                     with named_in_errors(name, method, round_index):
                         closed[name] = visits[name].close()
                 # Only when the device has been given all its work is any of it waited for.
-                for name, (update, state) in closed.items():
+                for name in wave:
                     with named_in_errors(name, method, round_index):
                         visits[name].require_finite_loss()
+                    update, state = closed.pop(name)
                     yield name, placed(update, device), state
 
     def _visit(
@@ -156,21 +157,20 @@ class RecordedEngine(LocalEngine):
     def _play(self, visits: Mapping[str, Visit], method: Method, round_index: int) -> Iterator[str]:
         """All visits, a step of each in turn: the device works on them side by side.
 
-        Names come in their order, each when its visit is over. Opening and closing a visit is work
-        for the host. Steps that are queued before the next visit is opened keep the device busy
-        meanwhile, and so the first visit is over, and can be closed, while others still play.
+        Names come as their visits are over. Opening and closing a visit is work for the host. Steps
+        that are queued before the next visit is opened keep the device busy meanwhile, and a
+        visit that is over is closed while others still play.
         """
         playing = {name: visit.steps() for name, visit in visits.items()}
         turn = HEAD_START
-        for due in visits:
-            while due in playing:
-                for name in list(playing):
-                    with named_in_errors(name, method, round_index):
-                        taken = sum(1 for _ in islice(playing[name], turn))
-                    if taken < turn:
-                        del playing[name]
-                turn = 1
-            yield due
+        while playing:
+            for name in list(playing):
+                with named_in_errors(name, method, round_index):
+                    taken = sum(1 for _ in islice(playing[name], turn))
+                if taken < turn:
+                    del playing[name]
+                    yield name
+            turn = 1
 
     def _prepare(self, method: Method, cohort_size: int) -> None:
         """As many slots as are needed, with nothing in them of another method."""

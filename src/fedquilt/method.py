@@ -55,7 +55,7 @@ class Local:
 
     def scalar(self, value: float) -> Tensor:
         """A number as the state can hold it, where the client computes."""
-        return torch.tensor(value, device=self.data.known.device)
+        return torch.full((), value, device=self.data.known.device)
 
 
 @dataclass(frozen=True, kw_only=True)

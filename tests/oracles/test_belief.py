@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from fedquilt.losses.belief import Belief, belief_loss, believe, is_labelled, weighted_mean
+from fedquilt.losses.belief import Belief, belief_loss, believe, weighted_mean
 from fedquilt.losses.mixup import beta_share, mixed, mixed_belief
 from fedquilt.losses.tagged import NO_TAG
 
@@ -40,12 +40,6 @@ KNOWN = tensor([[True, True, False]] * 4)
 # Labelled; unlabelled and sure; unlabelled and unsure; unlabelled, sure of what was annotated as 0.
 ONE_HOT = tensor([[1.0, 0, 9], [0.0, 0, 9], [0.0, 0, 9], [0.0, 0, 9]])
 OPINIONS = logit([0.01, 0.01, 0.98], [0.02, 0.02, 0.96], [0.1, 0.2, 0.7], [0.98, 0.01, 0.01])
-
-
-def test_an_image_without_its_positive_is_unlabelled() -> None:
-    assert is_labelled("single", ONE_HOT, KNOWN).tolist() == [True, False, False, False]
-    assert is_labelled("multi", ONE_HOT, KNOWN).tolist() == [False] * 4
-    assert is_labelled("multi", ONE_HOT, torch.ones_like(KNOWN)).tolist() == [True] * 4
 
 
 def test_an_unlabelled_image_gets_its_likeliest_class() -> None:

@@ -102,7 +102,7 @@ def test_whole_batches_are_all_equally_long():
 def test_to_look_at_them_images_come_in_order_and_none_is_left_over(size, steps):
     pool = Pool(8, ("plain",), shuffles=False)
     assert pool_steps(pool, size) == steps
-    rows = torch.cat([*row_batches(pool, size, steps, torch.Generator())])
+    rows = torch.cat([*row_batches(pool, size, steps, torch.Generator(), torch.device("cpu"))])
     assert rows.tolist() == [*range(size)]
 
 

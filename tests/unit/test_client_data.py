@@ -58,3 +58,16 @@ def test_counts_are_of_annotated_labels():
     assert mine.positives().tolist() == [[True, False], [False, False], [True, True]]
     assert mine.positive_counts().tolist() == [2, 1]
     assert mine.images_of_several_classes() == 1  # the last
+
+
+def test_what_is_missing_depends_on_how_many_classes_an_image_has():
+    def client(known: list[list[bool]]) -> ClientData:
+        return ClientData.of(dataset(), Holding("site", tensor([0, 2]), tensor(known)))  # 10, 01
+
+    everything = client([[True, True], [True, True]])
+    assert everything.is_complete
+    assert everything.is_decided
+    positives = client([[True, False], [False, True]])  # of one class each, the rest follows
+    assert not positives.is_complete
+    assert positives.is_decided
+    assert not client([[True, True], [True, False]]).is_decided  # that the second is no "one"

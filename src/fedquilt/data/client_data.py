@@ -59,6 +59,16 @@ class ClientData:
         """Of any class; asked for once, as a GPU would have to be waited for."""
         return bool(self.known.any())
 
+    @cached_property
+    def is_complete(self) -> bool:
+        """Whether no label of any image is missing."""
+        return bool(self.known.all())
+
+    @cached_property
+    def is_decided(self) -> bool:
+        """Whether every image has an annotated positive: then of one class each none is missing."""
+        return bool(self.positives().any(1).all())
+
     def annotated_counts(self) -> Tensor:
         """How many images are annotated, per class."""
         return self.known.sum(0)

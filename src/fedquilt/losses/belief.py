@@ -31,11 +31,6 @@ class Belief(NamedTuple):
         return torch.where(self.is_pseudo, self.targets.to(torch.int8), NO_TAG)
 
 
-def is_labelled(kind: Labels, labels: Tensor, known: Tensor) -> Tensor:
-    """Per image, whether nothing is missing; of one class each: whether its positive is there."""
-    return (known & (labels == 1)).any(1) if kind == "single" else known.all(1)
-
-
 def believe(
     kind: Labels, labels: Tensor, known: Tensor, teacher: Tensor, thresholds: tuple[float, float]
 ) -> Belief:
@@ -66,7 +61,7 @@ def _believe_class(labels: Tensor, known: Tensor, teacher: Tensor, high: float) 
     But not of a class that was annotated as absent; then it has no target at all.
     """
     share, winner = torch.sigmoid(teacher.float()).max(1, keepdim=True)
-    labelled = is_labelled("single", labels, known)[:, None]
+    labelled = (known & (labels == 1)).any(1, keepdim=True)
     is_filled = ~labelled & (share >= high) & ~known.gather(1, winner)
     guess = torch.zeros_like(labels).scatter(1, winner, 1.0) * is_filled
     targets = torch.where(labelled, torch.where(known, labels, 0.0), guess)

@@ -16,7 +16,7 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch, Pool
 from fedquilt.errors import UserError
 from fedquilt.local_training import LocalTraining
-from fedquilt.losses.belief import Belief, Labels, Weighed, belief_loss, believe, is_labelled
+from fedquilt.losses.belief import Belief, Labels, Weighed, belief_loss, believe
 from fedquilt.losses.mixup import beta_share, mixed, mixed_belief
 from fedquilt.losses.prior import PositiveWeight, positive_weight
 from fedquilt.losses.tagged import NO_TAG, no_tags
@@ -130,8 +130,9 @@ class FedLSM(FedAvg):
         return {**parts, **(drawn if self.draw_counts else {})}
 
     def begin(self, local: Local) -> State:
-        complete = is_labelled(self.labels, local.data.labels, local.data.known).all()
-        teacher = {} if bool(complete) else {"teacher": clone(local.received["weights"])}
+        data = local.data
+        nothing_missing = data.is_decided if self.labels == "single" else data.is_complete
+        teacher = {} if nothing_missing else {"teacher": clone(local.received["weights"])}
         drawn = torch.zeros_like(local.received["class_weight"])  # q_c
         return {"tags": torch.full_like(local.state["tags"], NO_TAG), "drawn": drawn, **teacher}
 

@@ -112,7 +112,7 @@ class FedNoRo(FedAvg):
             return self.weights_update(local, weights), state
         change = change_of(weights, local.received["weights"])
         model = whole_model(change, local.layout, len(local.data))
-        return _judged_model(model, is_clean=bool(local.data.known.all())), state
+        return _judged_model(model, is_clean=local.data.is_complete), state
 
     def update(self, server: State, totals: Totals) -> State:
         if not self.distance_aware:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.data.client_data import ClientData
+from fedquilt.data.loading.draws import sent
 from fedquilt.data.loading.viewing import Viewing
 from fedquilt.data.loading.views import make_view
 
@@ -52,17 +53,23 @@ def train_batches(
     Order and augmentation have generators of their own, so that methods which ask for different
     views still see the same images in the same order.
     """
-    for rows in row_batches(pool, len(data), step_count, order):
+    for rows in row_batches(pool, len(data), step_count, order, data.indices.device):
         yield make_batch(data, rows, pool.views, viewing, augmentation, device)
 
 
-def row_batches(pool: Pool, size: int, step_count: int, order: torch.Generator) -> Iterator[Tensor]:
-    """The rows of ``step_count`` batches, reshuffled whenever the pool has been seen."""
+def row_batches(
+    pool: Pool, size: int, step_count: int, order: torch.Generator, device: torch.device
+) -> Iterator[Tensor]:
+    """The rows of ``step_count`` batches, reshuffled whenever the pool has been seen.
+
+    A pool's own rows are looked up on ``device``, where the images are: rows that a GPU has yet
+    to find need not come to the host, which would have to wait for them.
+    """
     count, per_epoch = size if pool.rows is None else len(pool.rows), pool_steps(pool, size)
     for step in range(step_count):
         if step % per_epoch == 0:
             drawn = torch.randperm(count, generator=order) if pool.shuffles else torch.arange(count)
-            rows = drawn if pool.rows is None else pool.rows.cpu()[drawn]
+            rows = drawn if pool.rows is None else _at(pool.rows, drawn, device)
             batches = rows.split(pool.batch_size)
         yield batches[step % per_epoch]
 
@@ -88,8 +95,8 @@ def make_batch(
     augmentation: torch.Generator,
     device: torch.device,
 ) -> Batch:
-    pixels = data.pixels(rows.to(data.indices.device)).to(device)
-    rows = rows.to(data.labels.device)
+    pixels = data.pixels(sent(rows, data.indices.device)).to(device)
+    rows = sent(rows, data.labels.device)
     return Batch(
         views=tuple(
             make_view(pixels, viewing.view(name), viewing.mean, viewing.std, augmentation)
@@ -97,8 +104,12 @@ def make_batch(
         ),
         labels=data.labels.index_select(0, rows).to(device, torch.float32),
         known=data.known.index_select(0, rows).to(device),
-        rows=rows.to(device),
+        rows=sent(rows, device),
     )
+
+
+def _at(rows: Tensor, places: Tensor, device: torch.device) -> Tensor:
+    return sent(rows, device).index_select(0, sent(places, device))
 
 
 def pool_steps(pool: Pool, size: int) -> int:

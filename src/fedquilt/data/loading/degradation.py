@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import product
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -37,27 +37,22 @@ def degrade(pixels: Tensor, kind: Tensor, noise: Tensor) -> Tensor:
 def median_blur(pixels: Tensor, size: int) -> Tensor:
     """The median of each size x size window in steps of 1/255, the border repeated.
 
-    Sorting whole windows would need their size squared times the memory. Instead, of a few more
-    than half the values drop the least and the greatest, which cannot be the median, and take in
-    the next one, until one is left. Bytes move four times faster than floats.
+    Of a window whose columns and then rows are sorted, the median is among the values of the
+    diagonal that rises from left to right, the largest of the diagonal before it and the smallest
+    of the one after it; a sorted column serves all windows it is in. Bytes move four times faster
+    than floats.
     """
     height, width = pixels.shape[2:]
     padded = F.pad(pixels, (size // 2,) * 4, mode="replicate").mul(255).round_().to(torch.uint8)
-    values = [
-        padded[:, :, row : row + height, column : column + width]
-        for row, column in product(range(size), repeat=2)
+    columns = _in_order([padded.narrow(2, row, height) for row in range(size)])
+    window = [
+        _in_order([rank.narrow(3, place, width) for place in range(size)]) for rank in columns
     ]
-    start = len(values) // 2 + 2
-    kept, waiting = values[:start], values[start:]
-    while len(kept) > 1:
-        for last in range(1, len(kept)):  # the greatest moves to the end
-            kept[last - 1], kept[last] = _in_order(kept[last - 1], kept[last])
-        kept.pop()
-        for first in range(len(kept) - 1, 0, -1):  # the least moves to the front
-            kept[first - 1], kept[first] = _in_order(kept[first - 1], kept[first])
-        kept = kept[1:] + waiting[:1]
-        waiting = waiting[1:]
-    return kept[0] / 255
+    before, rising, after = (
+        [window[row][total - row] for row in range(size) if 0 <= total - row < size]
+        for total in (size - 2, size - 1, size)
+    )
+    return _middle([reduce(torch.maximum, before), *rising, reduce(torch.minimum, after)]) / 255
 
 
 def gaussian_blur(pixels: Tensor, size: int) -> Tensor:
@@ -77,5 +72,24 @@ def _weighted(pixels: Tensor, axis: int, taps: list[float]) -> Tensor:
     return total.div_(sum(taps))
 
 
-def _in_order(one: Tensor, two: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.minimum(one, two), torch.maximum(one, two)
+def _in_order(values: list[Tensor]) -> list[Tensor]:
+    """Sorted place by place, the least first."""
+    values = list(values)
+    for last in range(len(values) - 1, 0, -1):
+        _move_greatest(values, last)
+    return values
+
+
+def _middle(values: list[Tensor]) -> Tensor:
+    """The median of an odd number of values, place by place."""
+    values = list(values)
+    for last in range(len(values) - 1, len(values) // 2 - 1, -1):
+        _move_greatest(values, last)
+    return values[len(values) // 2]
+
+
+def _move_greatest(values: list[Tensor], last: int) -> None:
+    """The greatest of the values up to ``last`` goes there."""
+    for place in range(last):
+        one, two = values[place], values[place + 1]
+        values[place], values[place + 1] = torch.minimum(one, two), torch.maximum(one, two)

@@ -30,9 +30,9 @@ def uniform_on_host(pixels: Tensor, count: int, generator: torch.Generator) -> T
 
 
 def sent(numbers: Tensor, device: torch.device) -> Tensor:
-    """Numbers of the host on ``device``, which is not waited for."""
-    if device.type == "cpu":
-        return numbers
+    """Numbers on ``device``; a GPU that gets them from the host is not waited for."""
+    if device.type == "cpu" or numbers.device.type != "cpu":
+        return numbers.to(device)
     return numbers.pin_memory().to(device, non_blocking=True)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch, Pool, make_batch
+from fedquilt.data.loading.draws import sent
 from fedquilt.data.loading.viewing import Viewing
 
 BYTES = 2**27  # of images in a chunk
@@ -33,8 +34,8 @@ class Segment:
         return tuple(rows.shape[1] for rows in self.rows)
 
     def to(self, device: torch.device) -> Segment:
-        drawn = None if self.drawn is None else self.drawn.to(device)
-        return Segment(tuple(rows.to(device) for rows in self.rows), drawn)
+        drawn = None if self.drawn is None else sent(self.drawn, device)
+        return Segment(tuple(sent(rows, device) for rows in self.rows), drawn)
 
 
 def segments(

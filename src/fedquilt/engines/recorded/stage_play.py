@@ -91,6 +91,7 @@ class StagePlay:
                 len(self._local.data),
                 self.step_count,
                 pool_generator(self._task, self._local, "order", place),
+                self._local.data.indices.device,
             )
             for place, pool in enumerate(self._pools)
         ]

@@ -96,8 +96,10 @@ def test_images_of_several_clients_are_copied_once() -> None:
     clients = make_federation().clients
     shared = next(iter(clients.values())).images
     held = {name: replace(data, images=shared) for name, data in clients.items()}
-    copies: dict[str, ClientData] = on_device(held, CPU)
-    assert len({data.images.data_ptr() for data in copies.values()}) == 1
+    for channels_last in (False, True):
+        copies: dict[str, ClientData] = on_device(held, CPU, channels_last=channels_last)
+        assert len({data.images.data_ptr() for data in copies.values()}) == 1
+        assert torch.equal(next(iter(copies.values())).images, shared)
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 8])

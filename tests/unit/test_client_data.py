@@ -35,6 +35,17 @@ def test_rows_are_the_clients_own():
     assert data().pixels(tensor([0, 1, 0]))[:, 0, 0, 0].tolist() == [3, 1, 3]
 
 
+def test_pixels_keep_the_layout_of_all_images():
+    images = torch.randint(0, 256, (4, 3, 5, 6), dtype=torch.uint8)
+    turned = images.contiguous(memory_format=torch.channels_last)
+    rows, held = tensor([2, 0, 2]), tensor([3, 1, 0])
+    known = torch.ones(3, 1, dtype=torch.bool)
+    for stored, layout in ((images, torch.contiguous_format), (turned, torch.channels_last)):
+        found = ClientData("site", stored, held, known.to(torch.uint8), known).pixels(rows)
+        assert torch.equal(found, images[[0, 3, 0]])
+        assert found.is_contiguous(memory_format=layout)
+
+
 def test_pixels_are_not_copied_whole():
     whole = dataset()
     mine = ClientData.of(whole, Holding("site", tensor([3]), tensor([[True, True]])))

@@ -50,9 +50,13 @@ class ClientData:
         return replace(self, labels=labels, known=known)
 
     def pixels(self, rows: Tensor) -> Tensor:
-        """The images at the client's own row numbers, uint8."""
+        """The images at the client's own row numbers, uint8, laid out in memory as all are."""
         # Selecting copies whole images where indexing goes byte by byte: 3 to 30 times faster.
-        return self.images.index_select(0, self.indices.index_select(0, rows))
+        places = self.indices.index_select(0, rows)
+        if self.images.is_contiguous():
+            return self.images.index_select(0, places)
+        channels_last = self.images.permute(0, 2, 3, 1)
+        return channels_last.index_select(0, places).permute(0, 3, 1, 2)
 
     @cached_property
     def has_annotations(self) -> bool:

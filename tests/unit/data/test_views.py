@@ -280,6 +280,31 @@ def test_unknown_views_and_impossible_settings_are_refused():
         Augmentation(scale=(1.1, 0.9))
 
 
+@pytest.mark.parametrize("name", VIEWS)
+def test_neither_the_layout_in_memory_nor_bytes_instead_of_floats_change_a_bit(name):
+    images = torch.randint(0, 256, (20, 3, 8, 9), dtype=torch.uint8)
+    turned = images.contiguous(memory_format=torch.channels_last)
+
+    def view(pixels):
+        source = torch.Generator().manual_seed(4)
+        return make_view(pixels, VIEWS[name], (0.3, 0.4, 0.5), (0.2, 0.3, 0.4), source)
+
+    expected = view(images)
+    assert torch.equal(view(turned), expected)
+    assert torch.equal(view(images / 255), expected)
+    if VIEWS[name].only_moves:
+        assert view(turned).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_views_that_only_move_pixels_are_known():
+    assert {name for name, view in VIEWS.items() if view.only_moves} == {"plain", "flip"}
+    turns, never = Augmentation(translate=0.0), Augmentation(affine_share=0.0)
+    assert not turns.only_moves
+    assert never.only_moves
+    assert not Augmentation(affine_share=0.0, brightness=0.1).only_moves
+    assert not Augmentation(affine_share=0.0, degrade_share=0.1).only_moves
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 @pytest.mark.parametrize("name", sorted(VIEWS))
 def test_a_cpu_generator_gives_the_same_view_on_the_gpu(name):

@@ -42,6 +42,10 @@ class RandAugment:
                 f"found {self.operations}, {self.magnitude} and {self.share}"
             )
 
+    @property
+    def only_moves(self) -> bool:
+        return False
+
     def augment(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
         pixels = self._weaken(pixels, uniform(pixels, 4, generator))
         for _ in range(self.operations):

@@ -20,6 +20,11 @@ from fedquilt.errors import UserError, nearest
 class View(Protocol):
     """Anything that turns pixels in 0..1 into other pixels in 0..1, sample by sample."""
 
+    @property
+    def only_moves(self) -> bool:
+        """Whether pixels change their places at most: then bytes will do as well."""
+        ...
+
     def augment(self, pixels: Tensor, generator: torch.Generator) -> Tensor: ...
 
 
@@ -57,13 +62,25 @@ class Augmentation:
                     f"({low}, {high})"
                 )
 
+    @property
+    def only_moves(self) -> bool:
+        return not (self._is_brightened or self.degrade_share or self._is_warped)
+
+    @property
+    def _is_brightened(self) -> bool:
+        return bool(self.brightness and self.brightness_share)
+
+    @property
+    def _is_warped(self) -> bool:
+        moves = self.degrees or self.translate or self.scale != (1.0, 1.0)
+        return bool(moves and self.affine_share)
+
     def augment(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
-        if self.brightness and self.brightness_share:
+        if self._is_brightened:
             pixels = self._brighten(pixels, generator)
         if self.degrade_share:
             pixels = self._degrade(pixels, generator)
-        is_warped = bool(self.degrees or self.translate or self.scale != (1.0, 1.0))
-        if is_warped and self.affine_share:
+        if self._is_warped:
             return self._warp(pixels, generator)
         for axis, share in ((3, self.horizontal_flip), (2, self.vertical_flip)):
             if share:
@@ -139,7 +156,9 @@ def make_view(
     Images are uint8, or float in 0..1. The numbers are drawn on the generator's device: a CPU
     generator gives the same view on every device, a CUDA one spares the copy.
     """
-    return _standardise(view.augment(_pixels(images), generator), mean, std)
+    if view.only_moves:
+        return normalise(view.augment(images, generator), mean, std)
+    return _standardise(view.augment(_pixels(images.contiguous()), generator), mean, std)
 
 
 def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:

@@ -1,9 +1,9 @@
 """What the recorded engine's choices are worth, and how much of a round is not steps.
 
-    python -m benchmarks.gpu_choices [--sizes 28 64 224]
+    python -m benchmarks.gpu_choices [--methods fedavg-pl fedlsm] [--sizes 28 64 224]
 
-Whole rounds of FedAvg-PL as in ``benchmarks.gpu``, each choice in a process of its own: some are
-settings of the driver, which reads them once.
+Whole rounds and steps alone as in ``benchmarks.gpu``, FedMLP in its warm-up, each choice in a
+process of its own: some are settings of the driver, which reads them once.
 """
 
 from __future__ import annotations
@@ -13,10 +13,19 @@ import multiprocessing
 import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 
-from benchmarks.gpu import BATCH, CLIENTS, clients_of, images_per_second, method_of, task_of
+from benchmarks.gpu import (
+    BATCH,
+    CLIENTS,
+    clients_of,
+    images_per_second,
+    images_per_second_in_steps,
+    method_of,
+    task_of,
+)
 from benchmarks.recording import write_results
 from fedquilt.engines.recorded import engine as engine_file
 from fedquilt.engines.recorded.device_share import DeviceShare
@@ -58,7 +67,7 @@ CHOICES = {
 }
 
 
-def measure(name: str, size: int) -> dict[str, object]:
+def measure(name: str, trained: str, size: int) -> dict[str, object]:
     choice = CHOICES[name]
     if choice.connections is not None:
         os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(choice.connections)
@@ -66,36 +75,39 @@ def measure(name: str, size: int) -> dict[str, object]:
     many = clients_of(size, CLIENTS[size])
     seconds = {}
     for steps in STEPS:
-        method = method_of("fedavg-pl", steps, "training")
+        method = method_of(trained, steps, "warm-up")
         task = task_of(method, many, size)
         engine = choice.kernels(task, many, slots=CLIENTS[size] // choice.waves)
         speed, _ = images_per_second(engine, method, task, ROUNDS)
         seconds[steps] = CLIENTS[size] * BATCH * steps / speed
+        alone = images_per_second_in_steps(engine, BATCH)
     short, long = STEPS
     step = (seconds[long] - seconds[short]) / (long - short)
     return {
         "choice": name,
+        "method": trained,
         "pixels": size,
         "clients": CLIENTS[size],
         "step_of_all_ms": round(1000 * step, 2),
         "rest_of_a_round_ms": round(1000 * (seconds[short] - short * step), 1),
         "images_per_s_in_steps": round(CLIENTS[size] * BATCH / step),
+        "images_per_s_in_steps_alone": alone and round(alone),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--methods", nargs="+", default=["fedavg-pl"])
     parser.add_argument("--sizes", nargs="+", type=int, default=[28, 64, 224])
     parser.add_argument("--choices", nargs="+", default=list(CHOICES), choices=list(CHOICES))
     options = parser.parse_args()
     context = multiprocessing.get_context("spawn")
     rows: list[dict[str, object]] = []
-    for size in options.sizes:
-        for name in options.choices:
-            with context.Pool(1) as process:
-                rows.append(process.apply(measure, (name, size)))
-            print(rows[-1], flush=True)
-            write_results("gpu_choices", rows, device="cuda")  # as in benchmarks.gpu
+    for case in product(options.choices, options.methods, options.sizes):
+        with context.Pool(1) as process:
+            rows.append(process.apply(measure, case))
+        print(rows[-1], flush=True)
+        write_results("gpu_choices", rows, device="cuda")  # as in benchmarks.gpu
 
 
 if __name__ == "__main__":

@@ -81,4 +81,6 @@ def test_what_is_missing_depends_on_how_many_classes_an_image_has():
     positives = client([[True, False], [False, True]])  # of one class each, the rest follows
     assert not positives.is_complete
     assert positives.is_decided
-    assert not client([[True, True], [True, False]]).is_decided  # that the second is no "one"
+    half = client([[True, True], [True, False]])  # all that is known of the second: it is no "one"
+    assert not half.is_decided
+    assert half.rows_with_positives.tolist() == [0]

@@ -65,13 +65,18 @@ class ClientData:
 
     @cached_property
     def is_complete(self) -> bool:
-        """Whether no label of any image is missing."""
+        """Whether no label of any image is missing; likewise."""
         return bool(self.known.all())
 
     @cached_property
+    def rows_with_positives(self) -> Tensor:
+        """The row numbers of images with an annotated positive, also asked for once."""
+        return self.positives().any(1).nonzero().flatten()
+
+    @property
     def is_decided(self) -> bool:
         """Whether every image has an annotated positive: then of one class each none is missing."""
-        return bool(self.positives().any(1).all())
+        return len(self.rows_with_positives) == len(self)
 
     def annotated_counts(self) -> Tensor:
         """How many images are annotated, per class."""

@@ -109,7 +109,7 @@ class FedAwS(FedAvg):
 
     def pools(self, local: Local) -> tuple[Pool, ...]:
         (pool,) = super().pools(local)
-        rows = local.data.positives().any(1).nonzero().flatten()
+        rows = local.data.rows_with_positives
         return (replace(pool, rows=rows) if len(rows) else pool,)
 
     def loss(self, local: Local, batch: Batch) -> Tensor:

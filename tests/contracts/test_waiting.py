@@ -1,0 +1,64 @@
+"""Opening a client's round asks no tensor for a number: the host would wait for the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tiny_federation import METHOD_NAMES, make_federation, make_method
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fedquilt.engines.recorded.engine import RecordedEngine
+from fedquilt.engines.recorded.stage_play import StagePlay
+from fedquilt.engines.recorded.visit import Visit
+from fedquilt.rounds import start_server
+
+# What makes a GPU answer the host: one number, or how many there are of something.
+ANSWERS = ("local_scalar_dense", "nonzero", "equal.", "is_nonzero", "unique", "masked_select")
+OPENING = ((Visit, "_open"), (StagePlay, "__init__"), (StagePlay, "begin"))
+FPSL = "it halves its images on the host"
+
+
+class Asked(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.what: list[str] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        name = str(function).removeprefix("aten.").lstrip("_")
+        if name.startswith(ANSWERS):
+            self.what.append(name)
+        return function(*args, **(kwargs or {}))
+
+
+def _watched(hook: Callable[..., Any], asked: Asked) -> Callable[..., Any]:
+    def watched(*args: Any) -> Any:
+        with asked:
+            return hook(*args)
+
+    return watched
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.xfail(reason=FPSL, strict=True))
+        if name == "fpsl"
+        else name
+        for name in METHOD_NAMES
+    ],
+)
+def test_a_round_is_opened_without_a_question(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = make_method(name)
+    federation = make_federation(annotated=((0,), (1,), (2,), (0, 1))).fitted(method)
+    engine = RecordedEngine(federation.task, federation.clients, device="cpu", slots=4)
+    server, cohort = start_server(method, federation.task, engine), sorted(federation.clients)
+    asked = Asked()
+    for round_index in range(4):
+        if round_index == 2:  # what is asked for once has been, and warm-ups are over
+            for owner, hook in OPENING:
+                monkeypatch.setattr(owner, hook, _watched(getattr(owner, hook), asked))
+        totals = engine.exchange(method, method.broadcast(server), round_index, cohort)
+        server = method.update(server, totals)
+    assert asked.what == []

@@ -19,7 +19,7 @@ from fedquilt.payload import (
     summands,
     update_bytes,
 )
-from fedquilt.tree import Tree, leaves, tree_map
+from fedquilt.tree import Tree, leaves, on_host, tree_map
 from fedquilt.validation import RefusedUpdate, check_update
 
 
@@ -142,4 +142,4 @@ class Totals:
     def _in_dtype(self, name: str, tree: Tree) -> Any:
         """As expected, and on the server's device: only then, for a sum has twice the bytes."""
         like = self.expected[name].value
-        return tree_map(lambda leaf, like: leaf.to(like.dtype).cpu(), tree, like)
+        return on_host(tree_map(lambda leaf, like: leaf.to(like.dtype), tree, like))

@@ -122,6 +122,14 @@ def moved(tree: Tree, device: torch.device) -> Any:
     return tree_map(lambda leaf: leaf.to(device), tree)
 
 
+def on_host(tree: Tree) -> Any:
+    """The tree where the host can read it; a GPU is waited for once, not for every leaf."""
+    copies = tree_map(lambda leaf: leaf.to("cpu", non_blocking=True), tree)
+    for device in {leaf.device for _, leaf in leaves(tree) if leaf.is_cuda}:
+        torch.cuda.synchronize(device)
+    return copies
+
+
 def add(first: Tree, second: Tree, scale: float = 1.0) -> Any:
     """``first + scale * second``, in the dtype of ``first``."""
 

@@ -17,6 +17,7 @@ from fedquilt.tree import (
     from_branch,
     leaves,
     map_together,
+    on_host,
     same_bits,
     sub,
     tree_map,
@@ -98,6 +99,24 @@ def test_clone_shares_nothing():
     copy["a"].add_(1)
     assert original["a"].tolist() == [1.0, 1.0]
     assert not copy["a"].requires_grad
+
+
+def test_what_is_on_the_host_already_is_not_copied():
+    tree = {"a": torch.ones(2), "b": {"c": torch.zeros(1)}}
+    found = on_host(tree)
+    assert found["a"] is tree["a"]
+    assert found["b"]["c"] is tree["b"]["c"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_what_comes_from_a_gpu_is_all_there():
+    steps = torch.full((2000, 2000), 1.0, device="cuda")
+    for _ in range(50):
+        steps = steps @ torch.eye(2000, device="cuda")
+    found = on_host({"whole": steps, "part": {"row": steps[3]}})
+    assert not found["whole"].is_cuda
+    assert found["whole"].eq(1).all()
+    assert found["part"]["row"].eq(1).all()
 
 
 def test_add_scales_the_second_in_the_dtype_of_the_first():

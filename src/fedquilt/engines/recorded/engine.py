@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from fedquilt.audit import PseudoLabelAudit
-from fedquilt.client import HOST
 from fedquilt.client_states import ClientStates
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.local import LocalEngine, named_in_errors
@@ -28,7 +27,7 @@ from fedquilt.privacy.transform import PayloadTransform
 from fedquilt.seeding import seed_network_draws
 from fedquilt.task import Task
 from fedquilt.totals import Totals
-from fedquilt.tree import tree_map
+from fedquilt.tree import on_host, tree_map
 
 SLOTS = 16
 HEAD_START = 8  # steps; with fewer the device would be done before the next visit is opened
@@ -96,7 +95,7 @@ class RecordedEngine(LocalEngine):
         return replace(
             totals,
             sums=tree_map(torch.Tensor.contiguous, totals.sums),  # once, not for each client
-            gathered=tree_map(lambda leaf: leaf.to(HOST).contiguous(), totals.gathered),
+            gathered=on_host(tree_map(torch.Tensor.contiguous, totals.gathered)),
         )
 
     def _played(

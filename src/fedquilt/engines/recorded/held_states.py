@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedquilt.client import HOST
 from fedquilt.client_states import ClientStates
 from fedquilt.method import State
-from fedquilt.tree import byte_count, moved, tree_map
+from fedquilt.tree import byte_count, moved, on_host, tree_map
 
 
 class HeldStates:
@@ -36,7 +35,7 @@ class HeldStates:
         tier = next((name for name, room in self._room.items() if size <= room), None)
         if tier is None:
             self._unwritten.discard(client)
-            self._below.put(client, moved(state, HOST))
+            self._below.put(client, on_host(state))
             return
         self._room[tier] -= size
         kept = moved(state, self._device) if tier == "device" else tree_map(self._pinned, state)
@@ -46,7 +45,7 @@ class HeldStates:
     def write_down(self) -> None:
         """Hand everything that changed to the store below, before a checkpoint."""
         for client in sorted(self._unwritten):
-            self._below.put(client, moved(self.get(client), HOST))
+            self._below.put(client, on_host(self.get(client)))
         self._unwritten.clear()
 
     def _release(self, client: str) -> None:

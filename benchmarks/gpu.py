@@ -27,7 +27,8 @@ from benchmarks.recording import write_results
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.viewing import Viewing, Views
 from fedquilt.engines.local import LocalEngine
-from fedquilt.engines.recorded.engine import RecordedEngine, on_device
+from fedquilt.engines.recorded.device_data import on_device
+from fedquilt.engines.recorded.engine import RecordedEngine
 from fedquilt.method import Method
 from fedquilt.methods import METHODS
 from fedquilt.models.spec import ModelSpec

@@ -13,8 +13,10 @@ from torch import Tensor, nn, tensor
 from fedquilt.checkpoint import Checkpoints
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch, Pool
+from fedquilt.engines.recorded import device_data
 from fedquilt.engines.recorded.chunk import segments, steps_in_a_chunk
-from fedquilt.engines.recorded.engine import RecordedEngine, on_device
+from fedquilt.engines.recorded.device_data import on_device
+from fedquilt.engines.recorded.engine import RecordedEngine
 from fedquilt.engines.recorded.fixed_tree import fill, fixed_copy, signature
 from fedquilt.engines.recorded.slot import stop_counting_batches
 from fedquilt.engines.recorded.step_player import StepLocal, Unrecordable
@@ -92,7 +94,8 @@ def test_a_chunk_has_room_for_as_many_steps_as_memory_allows() -> None:
     assert steps_in_a_chunk(pools, (3, 4096, 4096)) == 1
 
 
-def test_images_of_several_clients_are_copied_once() -> None:
+def test_images_of_several_clients_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_data, "PIECE", 7)
     clients = make_federation().clients
     shared = next(iter(clients.values())).images
     held = {name: replace(data, images=shared) for name, data in clients.items()}

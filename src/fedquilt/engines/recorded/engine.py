@@ -15,6 +15,7 @@ from fedquilt.audit import PseudoLabelAudit
 from fedquilt.client_states import ClientStates
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.local import LocalEngine, named_in_errors
+from fedquilt.engines.recorded.device_data import on_device
 from fedquilt.engines.recorded.device_share import DeviceShare, share_of
 from fedquilt.engines.recorded.held_states import HeldStates
 from fedquilt.engines.recorded.slot import Slot
@@ -218,26 +219,3 @@ def state_bytes(device: torch.device) -> int:
     if device.type != "cuda":
         return 2**30
     return torch.cuda.get_device_properties(device).total_memory // 4
-
-
-def on_device(
-    clients: Mapping[str, ClientData], device: torch.device, *, channels_last: bool = False
-) -> dict[str, ClientData]:
-    """The clients' data on the device; images that several clients share are copied once.
-
-    Bytes are laid out as the network will read them: to turn them later takes longer, as floats.
-    """
-    images = {data.images.data_ptr(): data.images for data in clients.values()}
-    layout = torch.channels_last if channels_last else torch.contiguous_format
-    copies = {
-        place: pixels.to(device).contiguous(memory_format=layout)
-        for place, pixels in images.items()
-    }
-    return {
-        name: replace(
-            data.to(device),
-            images=copies[data.images.data_ptr()],
-            indices=data.indices.to(device),
-        )
-        for name, data in clients.items()
-    }

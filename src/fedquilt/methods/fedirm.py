@@ -88,10 +88,8 @@ class FedIRM(FedAvg):
         if local.round_index < self.warmup_rounds:
             return local.state
         young = {"teacher": local.received["weights"], "teacher_steps": local.scalar(0.0)}
-        state, ramp = (
-            {**young, **local.state},
-            gaussian_ramp(local.round_index, 0, self.ramp_rounds),
-        )
+        state = {**young, **local.state}
+        ramp = gaussian_ramp(local.round_index, 0, self.ramp_rounds)
         return {**state, "teacher": clone(state["teacher"]), "ramp": local.scalar(ramp)}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:

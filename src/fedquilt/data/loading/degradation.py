@@ -37,7 +37,7 @@ def degrade(pixels: Tensor, kind: Tensor, noise: Tensor) -> Tensor:
 def median_blur(pixels: Tensor, size: int) -> Tensor:
     """The median of each size x size window in steps of 1/255, the border repeated.
 
-    Of a window whose columns and then rows are sorted, the median is among the values of the
+    Of a window of these sizes whose columns and then rows are sorted, the median is that of the
     diagonal that rises from left to right, the largest of the diagonal before it and the smallest
     of the one after it; a sorted column serves all windows it is in. Bytes move four times faster
     than floats.

@@ -170,6 +170,24 @@ def test_a_visit_has_a_head_start_and_is_closed_while_others_play() -> None:
     assert steps[4:] == [30 + 5 * 2 + 1, 45]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Looking(FedAvg):
+    """Notes with how many images kernels would be searched for."""
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        EVENTS.append(f"{len(batch.rows)} {torch.backends.cudnn.benchmark}")
+        return super().loss(local, batch)
+
+
+def test_no_kernels_are_searched_for_the_rest_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    federation = _shortened(make_federation(), site_0=11, site_1=8, site_2=8)
+    EVENTS.clear()
+    _train(federation, Looking(training=LocalTraining(batch_size=8)), _engine(federation))
+    assert set(EVENTS) == {"8 True", "3 False"}
+    assert torch.backends.cudnn.benchmark
+
+
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
     method = make_method("fedirm")
     federation = make_federation(rounds=4)

@@ -11,7 +11,12 @@ from fedquilt.data.loading.batches import Batch, Pool, row_batches
 from fedquilt.engines.recorded.chunk import Chunk, Segment, load_chunk, segments, steps_in_a_chunk
 from fedquilt.engines.recorded.fixed_tree import fill, signature
 from fedquilt.engines.recorded.slot import Recording, Slot
-from fedquilt.engines.recorded.step_player import StepLocal, StepPlayer, Unrecordable
+from fedquilt.engines.recorded.step_player import (
+    StepLocal,
+    StepPlayer,
+    Unrecordable,
+    kernels_by_rule,
+)
 from fedquilt.local_optimizer import LocalOptimizer
 from fedquilt.local_steps import (
     pool_generator,
@@ -130,11 +135,15 @@ class StagePlay:
         device, is_last = slot.workspace.device, slot.channels_last
         chunk = Chunk(self._like(segment), self._most_steps, device, channels_last=is_last)
         if slot.unrecordable is not None:  # its step sees this round's client: good for now only
-            return Recording(self._player(local, chunk), chunk), True
-        slot.recordings[key] = Recording(self._player(StepLocal.of(local), chunk), chunk)
+            return Recording(self._player(local, chunk, segment), chunk), True
+        slot.recordings[key] = Recording(self._player(StepLocal.of(local), chunk, segment), chunk)
         return slot.recordings[key], True
 
-    def _player(self, local: Local, chunk: Chunk) -> StepPlayer:
+    def _is_rest(self, segment: Segment) -> bool:
+        """Whether it is the shorter batch that an epoch ends with."""
+        return segment.shape != tuple(pool.batch_size for pool in self._pools)
+
+    def _player(self, local: Local, chunk: Chunk, segment: Segment) -> StepPlayer:
         method, places, optimizer = self._method, self._places, self._optimizer
         loss_sum, parameters = self._slot.loss, trained_parameters(self._network, self._stage)
         live = {name: parameter.detach() for name, parameter in parameters.items()}
@@ -150,7 +159,8 @@ class StagePlay:
             fill(places, local.state)
             chunk.next.add_(1)
 
-        return StepPlayer(step)
+        # Clients' rests are of all lengths, each played once an epoch: not worth a search.
+        return StepPlayer(kernels_by_rule()(step) if self._is_rest(segment) else step)
 
     def _made_ready(self, recording: Recording, segment: Segment) -> Recording:
         """Take the first steps on trial, undo them, and record one.
@@ -158,15 +168,15 @@ class StagePlay:
         A step that cannot be recorded is played all the same, and the slot knows why.
         """
         slot, player = self._slot, recording.player
-        is_rest = segment.shape != tuple(pool.batch_size for pool in self._pools)
-        is_wanted = slot.unrecordable is None and (self._manner.record_rests or not is_rest)
+        is_fit = self._manner.record_rests or not self._is_rest(segment)
+        is_wanted = slot.unrecordable is None and is_fit
         try:
             self._on_trial(player, recording.chunk)
             if is_wanted and slot.stream is not None:
                 player.record(slot.stream, slot.memory)
         except Unrecordable as error:
             slot.give_up_recording(str(error))
-            player = self._player(self._local, recording.chunk)
+            player = self._player(self._local, recording.chunk, segment)
             self._on_trial(player, recording.chunk)
         return Recording(player, recording.chunk)
 

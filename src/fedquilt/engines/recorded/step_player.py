@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -29,6 +30,17 @@ class StepLocal(Local):
         if name in UNFIT_FOR_STEPS:
             raise Unrecordable(f"a hook inside a step reads local.{name}")
         return super().__getattribute__(name)
+
+
+@contextmanager
+def kernels_by_rule() -> Iterator[None]:
+    """Within it, cuDNN takes the kernels that its rules of thumb name, instead of timing some."""
+    searched = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = searched
 
 
 class StepPlayer:

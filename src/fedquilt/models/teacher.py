@@ -16,10 +16,10 @@ def follow(
 ) -> Weights:
     """``decay`` of the old teacher and the rest of the network, batch-norm statistics included.
 
-    The teacher is written over, so it must be a copy that the round may use up: beside a step of a
-    large model on a GPU, another copy every step is felt. A teacher with its own weights but
-    somebody else's statistics would be neither of the two. Entries that are ``copied`` are the
-    network's all the same, as FixMatch has its statistics.
+    The teacher is written over, to move less memory every step, so it must be a copy that the
+    round may use up. A teacher with its own weights but somebody else's statistics would be neither
+    of the two. Entries that are ``copied`` are the network's all the same, as FixMatch has its
+    statistics.
     """
     entries = dict(network.named_parameters()) | dict(network.named_buffers())
     led = [name for name in teacher if name not in copied]

@@ -17,9 +17,8 @@ log = logging.getLogger(__name__)
 class DeviceShare:
     """A stream whose work gets one of ``parts`` of the processors.
 
-    cuDNN times its kernels and keeps the fastest. With the device to itself, that is often one
-    which spreads a small batch over all processors and has more work to do in all; beside other
-    clients, who keep the processors busy anyway, only the work counts.
+    cuDNN times its kernels and keeps the fastest. Those that are fastest with the whole device to
+    themselves are not the ones that are fastest beside other clients' (docs/gpu.md has numbers).
     """
 
     def __init__(self, device: torch.device, parts: int) -> None:

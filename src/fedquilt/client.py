@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import Event
@@ -25,7 +25,7 @@ from fedquilt.local_steps import (
     trained_parameters,
 )
 from fedquilt.method import Local, Method, Stage, State
-from fedquilt.models.cast_weights import cast_to_lend
+from fedquilt.models.cast_weights import cast_lent
 from fedquilt.models.network import LiveWeights, Network, Output
 from fedquilt.payload import Mean, Update, placed
 from fedquilt.seeding import generator_for, seed_network_draws
@@ -66,12 +66,15 @@ class Workspace:
         return Workspace(*networks, self.device, self.prediction_batch, self.interrupt)
 
     def forward(self, weights: Weights, images: Tensor) -> Output:
-        kind = self.device.type
-        with torch.no_grad():
-            if torch.is_autocast_enabled(kind):
-                weights = cast_to_lend(self.frozen, weights, torch.get_autocast_dtype(kind))
+        with torch.no_grad(), self._casting(weights):
             output: Output = torch.func.functional_call(self.frozen, weights, (images,))
         return output
+
+    def _casting(self, lent: Weights) -> AbstractContextManager[None]:
+        kind = self.device.type
+        if not torch.is_autocast_enabled(kind):
+            return nullcontext()
+        return cast_lent(self.frozen, lent, torch.get_autocast_dtype(kind))
 
     def predict(
         self, batches: Callable[[str, int], Iterator[Batch]], weights: Weights, view: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
@@ -40,24 +40,45 @@ def cast_together(network: nn.Module, weights: Iterable[Tensor]) -> Iterator[Non
     gradient of one of them goes through the cast of all.
     """
     wanted = {id(weight) for weight in weights if weight.dtype == torch.float32}
-    layers = [layer for layer in network.modules() if isinstance(layer, Layer)]
-    layers = [layer for layer in layers if type(layer) in LAYERS and id(layer.weight) in wanted]
+    layers = [layer for layer in _layers(network).values() if id(layer.weight) in wanted]
     casts = _CastTogether.apply(*(layer.weight for layer in layers)) if layers else ()
-    for layer, cast in zip(layers, casts):
-        layer.__dict__["forward"] = partial(_forward, layer, layer.weight, cast)
+    with _computing(layers, [layer.weight for layer in layers], casts):
+        yield
+
+
+@contextmanager
+def cast_lent(network: nn.Module, lent: Weights, dtype: torch.dtype) -> Iterator[None]:
+    """Likewise for weights that ``network`` is lent within it, whose gradients nobody asks for."""
+    found = [(layer, lent.get(f"{place}.weight")) for place, layer in _layers(network).items()]
+    cast = [(layer, it) for layer, it in found if it is not None and it.dtype == torch.float32]
+    weights = [weight for _, weight in cast]
+    with _computing([layer for layer, _ in cast], weights, copies_of(weights, dtype)):
+        yield
+
+
+def _layers(network: nn.Module) -> dict[str, Layer]:
+    return {
+        place: layer
+        for place, layer in network.named_modules()
+        if isinstance(layer, Layer) and type(layer) in LAYERS
+    }
+
+
+@contextmanager
+def _computing(
+    layers: Sequence[Layer], weights: Sequence[Tensor], casts: Sequence[Tensor]
+) -> Iterator[None]:
+    """Within it, each layer computes with its cast, as long as its weight is the one given.
+
+    Who reads a layer's weight instead of calling the layer, as some heads do, finds it uncast.
+    """
+    for layer, weight, cast in zip(layers, weights, casts):
+        layer.__dict__["forward"] = partial(_forward, layer, weight, cast)
     try:
         yield
     finally:
         for layer in layers:
             del layer.__dict__["forward"]
-
-
-def cast_to_lend(network: nn.Module, weights: Weights, dtype: torch.dtype) -> Weights:
-    """Weights to lend to a network for a call under autocast, cast as it would, but in one go."""
-    names = [f"{place}.weight" for place, each in network.named_modules() if type(each) in LAYERS]
-    names = [name for name in names if name in weights and weights[name].dtype == torch.float32]
-    casts = copies_of([weights[name] for name in names], dtype)
-    return {**weights, **dict(zip(names, casts))}
 
 
 def _forward(layer: Layer, weight: Tensor, cast: Tensor, values: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedquilt.models.cast_weights import cast_to_lend, cast_together
+from fedquilt.models.cast_weights import cast_lent, cast_together
 
 IMAGES = torch.rand(2, 1, 4, 4)
 
@@ -63,18 +63,41 @@ def test_weights_that_are_lent_for_a_call_are_used() -> None:
         assert model(IMAGES).any()
 
 
-def test_weights_to_lend_are_cast_as_autocast_does_and_in_one_go() -> None:
+class ReadingHead(nn.Module):
+    """Reads a layer's weight beside calling it; C-Tran's head only reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 2)
+
+    def forward(self, values: Tensor) -> Tensor:
+        return self.inner(values) + (values[:, None].float() * self.inner.weight).sum(2)
+
+
+def test_lent_weights_are_cast_as_autocast_does_and_in_one_go() -> None:
     model = network()
-    lent = {name: weight.detach() + 1 for name, weight in model.named_parameters()}
+    model.append(nn.Linear(2, 3))
+    model.append(ReadingHead())
+    lent = {name: weight.detach() + 0.1 for name, weight in model.named_parameters()}
     counts, outputs = [], []
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        for weights in (lent, cast_to_lend(model, lent, torch.bfloat16)):
-            with Calls() as calls:
-                outputs.append(functional_call(model, weights, (IMAGES,)))
-            counts.append(calls.count["aten._to_copy.default"])
+    for casting in (nullcontext(), cast_lent(model, lent, torch.bfloat16)):
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), casting, Calls() as calls:
+            outputs.append(functional_call(model, lent, (IMAGES,)))
+        counts.append(calls.count["aten._to_copy.default"])
     assert torch.equal(*outputs)
-    assert counts[1] == counts[0] - 3
-    assert all(weight.dtype == torch.float32 for weight in lent.values())
+    assert counts[1] == counts[0] - 5
+    assert all("forward" not in layer.__dict__ for layer in model.modules())
+
+
+def test_a_transformer_that_is_lent_weights_says_the_same() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)).eval()
+    lent = {name: weight.detach() * 1.1 for name, weight in model.named_parameters()}
+    tokens, outputs = torch.rand(2, 3, 8), []
+    for casting in (nullcontext(), cast_lent(model, lent, torch.bfloat16)):
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), casting:
+            outputs.append(functional_call(model, lent, (tokens,)))
+    assert torch.equal(*outputs)
 
 
 def test_a_gradient_of_the_head_alone_does_not_go_through_the_rest() -> None:

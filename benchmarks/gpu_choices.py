@@ -90,7 +90,7 @@ def measure(name: str, trained: str, size: int) -> dict[str, object]:
         engine = choice.kernels(task, many, slots=CLIENTS[size] // choice.waves)
         speed, _ = images_per_second(engine, method, task, ROUNDS)
         seconds[steps] = CLIENTS[size] * BATCH * steps / speed
-        alone = images_per_second_in_steps(engine, BATCH)
+    alone = images_per_second_in_steps(engine, BATCH)
     short, long = STEPS
     step = (seconds[long] - seconds[short]) / (long - short)
     return {

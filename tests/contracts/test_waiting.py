@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tiny_federation import METHOD_NAMES, make_federation, make_method
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch_calls import TorchCalls
 
 from fedquilt.engines.recorded.engine import RecordedEngine
 from fedquilt.engines.recorded.stage_play import StagePlay
@@ -20,21 +20,9 @@ OPENING = ((Visit, "_open"), (StagePlay, "__init__"), (StagePlay, "begin"))
 FPSL = "it halves its images on the host"
 
 
-class Asked(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.what: list[str] = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        name = str(function).removeprefix("aten.").lstrip("_")
-        if name.startswith(ANSWERS):
-            self.what.append(name)
-        return function(*args, **(kwargs or {}))
-
-
-def _watched(hook: Callable[..., Any], asked: Asked) -> Callable[..., Any]:
+def _watched(hook: Callable[..., Any], calls: TorchCalls) -> Callable[..., Any]:
     def watched(*args: Any) -> Any:
-        with asked:
+        with calls:
             return hook(*args)
 
     return watched
@@ -54,11 +42,13 @@ def test_a_round_is_opened_without_a_question(name: str, monkeypatch: pytest.Mon
     federation = make_federation(annotated=((0,), (1,), (2,), (0, 1))).fitted(method)
     engine = RecordedEngine(federation.task, federation.clients, device="cpu", slots=4)
     server, cohort = start_server(method, federation.task, engine), sorted(federation.clients)
-    asked = Asked()
+    calls = TorchCalls()
     for round_index in range(4):
         if round_index == 2:  # what is asked for once has been, and warm-ups are over
             for owner, hook in OPENING:
-                monkeypatch.setattr(owner, hook, _watched(getattr(owner, hook), asked))
+                monkeypatch.setattr(owner, hook, _watched(getattr(owner, hook), calls))
         totals = engine.exchange(method, method.broadcast(server), round_index, cohort)
         server = method.update(server, totals)
-    assert asked.what == []
+    assert calls.count
+    names = [name.removeprefix("aten.").lstrip("_") for name in calls.count]
+    assert [name for name in names if name.startswith(ANSWERS)] == []

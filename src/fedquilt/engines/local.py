@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 
 from fedquilt.audit import PseudoLabelAudit
-from fedquilt.client import HOST, LOSS_PART, Workspace, run_client
+from fedquilt.client import LOSS_PART, Workspace, run_client
 from fedquilt.client_states import ClientStates, StatesInMemory
 from fedquilt.data.client_data import ClientData
 from fedquilt.method import Method, State
@@ -17,7 +17,7 @@ from fedquilt.payload import Mean, Update, addressed
 from fedquilt.privacy.transform import PayloadTransform, released, released_survey
 from fedquilt.task import Task
 from fedquilt.totals import Accumulator, Totals
-from fedquilt.tree import Weights, moved
+from fedquilt.tree import Weights, on_host
 
 
 class LocalEngine:
@@ -99,7 +99,7 @@ class LocalEngine:
     def personal_weights(self, method: Method, payload: State) -> Iterator[tuple[str, Weights]]:
         """Each client's own model, for methods that have no global one."""
         for name in sorted(self._clients):
-            state = moved(self._states.get(name).get("method", {}), HOST)  # where the payload is
+            state = on_host(self._states.get(name).get("method", {}))  # where the payload is
             if state:
                 yield name, method.client_weights(addressed(payload, name), state)
 

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch_calls import TorchCalls
 
 from fedquilt.models.cast_weights import cast_lent, cast_together
 
 IMAGES = torch.rand(2, 1, 4, 4)
-
-
-class Calls(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.count: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        self.count[str(function)] += 1
-        return function(*args, **(kwargs or {}))
 
 
 def network() -> nn.Sequential:
@@ -39,7 +28,7 @@ def gradients(model: nn.Module) -> list[Tensor | None]:
 def casts(model: nn.Module, together: bool) -> int:
     model.zero_grad()
     context = cast_together(model, model.parameters()) if together else nullcontext()
-    with Calls() as calls:
+    with TorchCalls() as calls:
         with torch.autocast("cpu", torch.bfloat16), context:
             loss = model(IMAGES).sum()
         loss.backward()
@@ -81,7 +70,7 @@ def test_lent_weights_are_cast_as_autocast_does_and_in_one_go() -> None:
     lent = {name: weight.detach() + 0.1 for name, weight in model.named_parameters()}
     counts, outputs = [], []
     for casting in (nullcontext(), cast_lent(model, lent, torch.bfloat16)):
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), casting, Calls() as calls:
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), casting, TorchCalls() as calls:
             outputs.append(functional_call(model, lent, (IMAGES,)))
         counts.append(calls.count["aten._to_copy.default"])
     assert torch.equal(*outputs)
@@ -105,7 +94,7 @@ def test_a_gradient_of_the_head_alone_does_not_go_through_the_rest() -> None:
     head = [*model[-1].parameters()]
     with torch.autocast("cpu", torch.bfloat16), cast_together(model, head):
         loss = model(IMAGES).sum()
-    with Calls() as calls:
+    with TorchCalls() as calls:
         loss.backward(inputs=head)
     assert not any("convolution_backward" in name for name in calls.count)
     assert [gradient is None for gradient in gradients(model)] == [True] * 3 + [False] * 2

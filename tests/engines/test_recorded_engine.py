@@ -14,7 +14,7 @@ from fedquilt.checkpoint import Checkpoints
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch, Pool
 from fedquilt.engines.recorded import device_data
-from fedquilt.engines.recorded.chunk import segments, steps_in_a_chunk
+from fedquilt.engines.recorded.chunk import MOST_STEPS, segments, steps_in_a_chunk
 from fedquilt.engines.recorded.device_data import on_device
 from fedquilt.engines.recorded.engine import RecordedEngine
 from fedquilt.engines.recorded.fixed_tree import fill, fixed_copy, signature
@@ -88,10 +88,10 @@ def test_steps_are_cut_where_a_batch_is_shorter_and_after_the_most() -> None:
 def test_a_chunk_has_room_for_as_many_steps_as_memory_allows() -> None:
     pools = _pools(views=1)
     # 32 images of 3 x 64 x 64 floats are 1.5 MiB, so 128 MiB hold 85 steps.
-    assert steps_in_a_chunk(pools, (3, 64, 64)) == 85
-    assert steps_in_a_chunk(_pools(views=2), (3, 64, 64)) == 42
-    assert steps_in_a_chunk(pools, (1, 8, 8)) == 128
-    assert steps_in_a_chunk(pools, (3, 4096, 4096)) == 1
+    assert steps_in_a_chunk(pools, (3, 64, 64), 2**27) == 85
+    assert steps_in_a_chunk(_pools(views=2), (3, 64, 64), 2**27) == 42
+    assert steps_in_a_chunk(pools, (1, 8, 8), 2**27) == 128
+    assert steps_in_a_chunk(pools, (3, 4096, 4096), 2**27) == 1
 
 
 def test_images_of_several_clients_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,6 +186,20 @@ def test_no_kernels_are_searched_for_the_rest_of_an_epoch(monkeypatch: pytest.Mo
     _train(federation, Looking(training=LocalTraining(batch_size=8)), _engine(federation))
     assert set(EVENTS) == {"8 True", "3 False"}
     assert torch.backends.cudnn.benchmark
+
+
+def test_the_rest_of_an_epoch_takes_no_room_for_more_steps_than_it_is() -> None:
+    federation = _shortened(make_federation(), site_0=11, site_1=5, site_2=8)
+    engine = _engine(federation, slots=3)
+    training = LocalTraining(batch_size=8, epochs=2)
+    _train(federation, FedAvg(training=training), engine)
+    found = {
+        tuple(recording.chunk._places[0]["rows"].shape)
+        for slot in engine._slots
+        for recording in slot.recordings.values()
+    }
+    # site-0 ends two epochs with three images each, site-1 never has more than five
+    assert found == {(MOST_STEPS, 8), (1, 3), (2, 5)}
 
 
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from fedquilt.data.loading.batches import Batch, Pool, make_batch
 from fedquilt.data.loading.draws import sent
 from fedquilt.data.loading.viewing import Viewing
 
-BYTES = 2**27  # of images in a chunk
+MEMORY_SHARE = 1 / 256  # of a device, for the images of a chunk; making them takes some times more
+HOST_BYTES = 2**27  # the same on a CPU
 MOST_STEPS = 128
 COLUMNS = ("labels", "known", "rows")  # what a batch has beside its views
 
@@ -54,10 +55,17 @@ def segments(
             start = end
 
 
-def steps_in_a_chunk(pools: Sequence[Pool], image_shape: tuple[int, ...]) -> int:
+def bytes_of_a_chunk(device: torch.device) -> int:
+    """Of its images. A longer chunk is made in fewer and larger pieces of work."""
+    if device.type == "cpu":
+        return HOST_BYTES
+    return int(torch.cuda.get_device_properties(device).total_memory * MEMORY_SHARE)
+
+
+def steps_in_a_chunk(pools: Sequence[Pool], image_shape: tuple[int, ...], most_bytes: int) -> int:
     pixels = image_shape[0] * image_shape[1] * image_shape[2]
     images = sum(pool.batch_size * len(pool.views) for pool in pools)
-    return max(1, min(MOST_STEPS, BYTES // (4 * pixels * images)))
+    return max(1, min(MOST_STEPS, most_bytes // (4 * pixels * images)))
 
 
 class Chunk:

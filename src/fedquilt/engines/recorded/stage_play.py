@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 import torch
 
 from fedquilt.data.loading.batches import Batch, Pool, row_batches
-from fedquilt.engines.recorded.chunk import Chunk, Segment, load_chunk, segments, steps_in_a_chunk
+from fedquilt.engines.recorded.chunk import (
+    Chunk,
+    Segment,
+    bytes_of_a_chunk,
+    load_chunk,
+    segments,
+    steps_in_a_chunk,
+)
 from fedquilt.engines.recorded.fixed_tree import fill, signature
 from fedquilt.engines.recorded.slot import Recording, Slot
 from fedquilt.engines.recorded.step_player import (
@@ -50,7 +57,8 @@ class StagePlay:
         self._network = slot.workspace.training
         self._pools = method.pools(local)
         self.step_count = step_count(method, stage, self._pools[0], len(local.data))
-        self._most_steps = steps_in_a_chunk(self._pools, task.image_shape)
+        most_bytes = bytes_of_a_chunk(slot.workspace.device)
+        self._most_steps = steps_in_a_chunk(self._pools, task.image_shape, most_bytes)
         self._lr = method.training.lr_at(local.round_index, task.round_count)
         self._annotated = local.data.known.any(0)
         self._received = signature(local.received)
@@ -128,12 +136,14 @@ class StagePlay:
         """The recording for steps of this kind, and whether it is yet to be made ready."""
         slot, local = self._slot, self._local
         drawn = None if segment.drawn is None else tuple(segment.drawn.shape[1:])
-        kind = (segment.shape, tuple(pool.views for pool in self._pools), drawn)
+        # There may be a rest of every length, so each gets no more room than it needs.
+        room = segment.steps if self._is_rest(segment) else self._most_steps
+        kind = (segment.shape, room, tuple(pool.views for pool in self._pools), drawn)
         key = (self._stage, kind, self._kept, self._received)
         if key in slot.recordings:
             return slot.recordings[key], False
         device, is_last = slot.workspace.device, slot.channels_last
-        chunk = Chunk(self._like(segment), self._most_steps, device, channels_last=is_last)
+        chunk = Chunk(self._like(segment), room, device, channels_last=is_last)
         if slot.unrecordable is not None:  # its step sees this round's client: good for now only
             return Recording(self._player(local, chunk, segment), chunk), True
         slot.recordings[key] = Recording(self._player(StepLocal.of(local), chunk, segment), chunk)

@@ -47,14 +47,15 @@ def _row(table: PublishedTable, row: Row, finished: Finished) -> dict[str, Any]:
     for run, result in finished:
         percents = {each.name: _percent(result["metrics"][each.name]) for each in table.metrics}
         values.setdefault(run.cell.column.name, {})[run.seed] = percents
-    if len(values) == len(table.choice.columns) > 1:
-        values[AVERAGE] = _average(values)
+    if len(values) == len(table.choice.columns) > 1 and (average := _average(values)):
+        values[AVERAGE] = average
     return {
         "row": row.name,
         "label": row.label,
         "kind": row.kind,
         "seeds": sorted({run.seed for run, _ in finished}),
-        "seconds_per_run": mean_or_none(result["seconds"] for _, result in finished),
+        "seconds_per_run": _seconds(finished),
+        "runs": {column: _runs(finished, column, [*values[column]]) for column in values},
         "columns": {
             column: {
                 metric.name: _summary([each[metric.name] for each in by_seed.values()])
@@ -66,8 +67,25 @@ def _row(table: PublishedTable, row: Row, finished: Finished) -> dict[str, Any]:
     }
 
 
+def _seconds(finished: Finished) -> float | None:
+    return mean_or_none(result["seconds"] for _, result in finished)
+
+
+def _runs(finished: Finished, column: str, seeds: list[int]) -> dict[str, Any]:
+    """What a column's numbers are of: in some there may be fewer seeds than in others."""
+    own = [
+        (run, result)
+        for run, result in finished
+        if column in (run.cell.column.name, AVERAGE) and run.seed in seeds
+    ]
+    return {"seeds": seeds, "seconds_per_run": _seconds(own)}
+
+
 def _average(values: Values) -> dict[int, dict[str, float | None]]:
-    """Over the columns, seed by seed, so that its deviation is one over seeds as well."""
+    """Over the columns, seed by seed, so that its deviation is one over seeds as well.
+
+    Of the seeds that have run in all columns: perhaps of none.
+    """
     cells = list(values.values())
     seeds = [seed for seed in cells[0] if all(seed in cell for cell in cells)]
     return {

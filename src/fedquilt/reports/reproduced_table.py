@@ -96,8 +96,8 @@ def write_csv(summary: Mapping[str, Any], path: Path, command: str) -> None:
                 f"published_{reference}": _rounded(published)
                 for reference, published in numbers["published"].items()
             },
-            "seconds_per_run": f"{row['seconds_per_run']:.1f}",
-            "seeds": " ".join(map(str, row["seeds"])),
+            "seconds_per_run": f"{row['runs'][column]['seconds_per_run']:.1f}",
+            "seeds": " ".join(map(str, row["runs"][column]["seeds"])),
             **made_with,
         }
         for row in summary["rows"]

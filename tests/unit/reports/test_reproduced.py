@@ -158,8 +158,28 @@ def test_files_hold_every_number(tmp_path: Path):
     (line,) = (each for each in lines if (each["method"], each["column"]) == ("Ours", "few"))
     assert (line["ours"], line["deviation"], line["per_seed"]) == ("75.00", "7.07", "70.00 80.00")
     assert (line["published_Paper set"], line["seeds"], line["kind"]) == ("80.00", "0 1", "rival")
+    made = {(each["method"], each["column"]): each for each in lines}
+    assert [made["Weak", column]["seeds"] for column in ("few", "many", AVERAGE)] == [
+        "0 1",
+        "0",
+        "0",
+    ]
+    assert made["Weak", "few"]["seconds_per_run"] == "10.5"
+    assert (
+        made["Weak", "many"]["seconds_per_run"]
+        == made["Weak", AVERAGE]["seconds_per_run"]
+        == "10.0"
+    )
     assert (line["command"], line["hardware"]) == ("fedquilt reproduce x", "device cpu, cores 2")
     assert {path.name for path in tmp_path.iterdir()} == {"table.json", "table.csv", "table.png"}
+
+
+def test_columns_that_ran_with_different_seeds_have_no_average(tmp_path: Path):
+    table = made_up_table()
+    summary = reproduced(table, made_up_runs(table, {"ours": (0.7, None, None, 0.8)}))
+    assert list(summary["rows"][0]["columns"]) == ["few", "many"]
+    write_reproduced(summary, tmp_path, "", with_picture=True)
+    assert "average" not in (tmp_path / "table.csv").read_text(encoding="utf-8")
 
 
 def test_nothing_is_written_while_nothing_has_run(tmp_path: Path):

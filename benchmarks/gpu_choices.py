@@ -27,6 +27,7 @@ from benchmarks.gpu import (
     task_of,
 )
 from benchmarks.recording import write_results
+from fedquilt.engines.recorded import chunk as chunk_file
 from fedquilt.engines.recorded import engine as engine_file
 from fedquilt.engines.recorded.device_share import DeviceShare
 from fedquilt.engines.recorded.engine import HEAD_START, RecordedEngine
@@ -41,6 +42,7 @@ class Choice:
     connections: int | None = None  # hardware queues for streams; the driver's default is 8
     head_start: int = HEAD_START  # steps that a client is given before the next one is opened
     kernels: type[RecordedEngine] = RecordedEngine  # how they are chosen
+    chunk_share: float = chunk_file.MEMORY_SHARE  # of the device's memory, for a client's chunk
 
 
 class Unsearched(RecordedEngine):
@@ -74,6 +76,7 @@ CHOICES = {
     "kernels searched on the whole device": Choice(kernels=SearchedAlone),
     "all kernels searched": Choice(kernels=SearchedWhole),
     "kernels by rules of thumb": Choice(kernels=Unsearched),
+    "shorter chunks": Choice(chunk_share=chunk_file.MEMORY_SHARE / 4),
 }
 
 
@@ -82,6 +85,7 @@ def measure(name: str, trained: str, size: int) -> dict[str, object]:
     if choice.connections is not None:
         os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(choice.connections)
     engine_file.HEAD_START = choice.head_start
+    chunk_file.MEMORY_SHARE = choice.chunk_share
     many = clients_of(size, CLIENTS[size])
     seconds = {}
     for steps in STEPS:

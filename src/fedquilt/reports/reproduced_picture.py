@@ -11,7 +11,7 @@ from fedquilt.reports.style import MEAN_COLOUR, QUIET, house_style, line_look, n
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PANELS_ACROSS = 3
+PANELS_ACROSS = 3  # at the most
 MARKERS = "osD^vPX*<>hp"
 OURS, PAPER = (line_look(position, 0)["color"] for position in (0, 1))
 
@@ -25,8 +25,8 @@ def save_reproduced_picture(summary: Mapping[str, Any], path: Path) -> None:
     """
     metrics = [*summary["metrics"]]
     is_series = len(summary["columns"]) > 1
-    across = min(PANELS_ACROSS, len(metrics))
-    down = -(-len(metrics) // across)
+    down = -(-len(metrics) // PANELS_ACROSS)
+    across = -(-len(metrics) // down)  # four stand two by two, not three and one
     height = 3.4 if is_series else 1.2 + 0.26 * len(summary["rows"])
     with house_style():
         figure = new_figure(3.6 * across + 0.6, height * down + 0.8)

@@ -205,6 +205,17 @@ def test_picture_dashes_the_paper_on_the_same_data_only(figures: list[Figure], t
     assert dashed[1] == []
 
 
+@pytest.mark.parametrize(("metrics", "shape"), [(1, (1, 1)), (3, (1, 3)), (4, (2, 2)), (5, (2, 3))])
+def test_panels_stand_in_even_rows(
+    metrics: int, shape: tuple[int, int], figures: list[Figure], tmp_path: Path
+):
+    summary = summary_of()
+    names = {f"metric{number}": "a metric" for number in range(metrics)}
+    reproduced_picture.save_reproduced_picture(summary | {"metrics": names}, tmp_path)
+    grid = figures[0].axes[0].get_gridspec()
+    assert (grid.nrows, grid.ncols) == shape
+
+
 def test_picture_of_one_column_lists_the_methods(figures: list[Figure], tmp_path: Path):
     reproduced_picture.save_reproduced_picture(summary_of(columns=("few",)), tmp_path)
     (axes,) = figures[0].axes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,8 +19,8 @@ from fedquilt.engines.recorded.chunk import MOST_STEPS, segments, steps_in_a_chu
 from fedquilt.engines.recorded.device_data import on_device
 from fedquilt.engines.recorded.engine import RecordedEngine
 from fedquilt.engines.recorded.fixed_tree import fill, fixed_copy, signature
-from fedquilt.engines.recorded.slot import stop_counting_batches
-from fedquilt.engines.recorded.step_player import StepLocal, Unrecordable
+from fedquilt.engines.recorded.slot import Slot, stop_counting_batches
+from fedquilt.engines.recorded.step_player import StepLocal, StepPlayer, Unrecordable
 from fedquilt.errors import UserError
 from fedquilt.local_training import LocalTraining
 from fedquilt.method import Local, Method, State
@@ -200,6 +201,38 @@ def test_the_rest_of_an_epoch_takes_no_room_for_more_steps_than_it_is() -> None:
     }
     # site-0 ends two epochs with three images each, site-1 never has more than five
     assert found == {(MOST_STEPS, 8), (1, 3), (2, 5)}
+
+
+@pytest.mark.parametrize(
+    ("slots", "from_recordings"),
+    [
+        (3, [{8, 3, 5}] * 4),  # a slot for each
+        (1, [{8}, {8}, {8, 3, 5}, {8, 3, 5}]),  # rests only when they come for the third time
+    ],
+)
+def test_rests_are_recorded_when_they_come_often_enough(
+    slots: int, from_recordings: list[set[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: set[int] = set()
+
+    def record(player: StepPlayer, stream: object, memory: object) -> None:
+        def replay() -> None:
+            EVENTS.clear()
+            player.take()
+            lengths.update(int(event.split()[0]) for event in EVENTS)
+
+        player._graph = SimpleNamespace(replay=replay)  # type: ignore[assignment]
+
+    monkeypatch.setattr(Slot, "records", True)
+    monkeypatch.setattr(StepPlayer, "record", record)
+    federation = _shortened(make_federation(rounds=4), site_0=11, site_1=5, site_2=8)
+    method = Looking(training=LocalTraining(batch_size=8))
+    engine = _engine(federation, slots=slots)
+    server, found = start_server(method, federation.task, engine), []
+    for _ in run_rounds(method, federation.task, engine, server):
+        found.append(set(lengths))
+        lengths.clear()
+    assert found == from_recordings
 
 
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from fedquilt.tree import on_host, tree_map
 
 SLOTS = 16
 HEAD_START = 8  # steps; with fewer the device would be done before the next visit is opened
+PATIENCE = 2  # recording a step takes about as long as playing it so often without
 PINNED_BYTES = 2**34
 
 
@@ -107,8 +108,8 @@ class RecordedEngine(LocalEngine):
             name: part if isinstance(part, PerClient) else tree_map(self._laid_out, part)
             for name, part in payload.items()
         }
-        record_rests = len(self._clients) <= len(self._slots)
-        manner = Manner(self._is_cuda and not self._exact, record_rests)
+        has_own_slots = len(self._clients) <= len(self._slots)  # then rests come again for sure
+        manner = Manner(self._is_cuda and not self._exact, 0 if has_own_slots else PATIENCE)
         waiting = iter(cohort)
         while wave := list(islice(waiting, len(self._slots))):
             with self._own_randomness(wave[0], round_index):

@@ -58,6 +58,11 @@ class Slot:
         self._places: dict[Hashable, Tree] = {}
         self.unrecordable: str | None = None  # why steps are not recorded, if they are not
 
+    @property
+    def records(self) -> bool:
+        """Whether steps are recorded here: on a GPU, unless one could not be."""
+        return self.stream is not None and self.unrecordable is None
+
     def at_work(self) -> AbstractContextManager[object]:
         """Within it, work is queued on the slot's own stream."""
         return torch.cuda.stream(self.stream) if self.stream else nullcontext()

@@ -43,7 +43,7 @@ class Manner:
     """How an engine plays; all but speed and the last digits is the same."""
 
     draw_on_device: bool  # augmentation; otherwise the reference engine's own draws
-    record_rests: bool  # also record the shorter batch that an epoch ends with
+    patience: int  # how often a slot plays a rest of some length before it records that
 
 
 class StagePlay:
@@ -83,8 +83,7 @@ class StagePlay:
             with slot.at_work():
                 recording, is_new = self._recording(segment)
                 load_chunk(recording.chunk, segment, data, self._pools, viewing, generators, device)
-                if is_new:
-                    recording = self._made_ready(recording, segment)
+                recording = self._made_ready(recording, segment, is_new)
             for _ in range(segment.steps):
                 with slot.at_work():
                     recording.player.play()
@@ -172,23 +171,29 @@ class StagePlay:
         # Clients' rests are of all lengths, each played once an epoch: not worth a search.
         return StepPlayer(kernels_by_rule()(step) if self._is_rest(segment) else step)
 
-    def _made_ready(self, recording: Recording, segment: Segment) -> Recording:
-        """Take the first steps on trial, undo them, and record one.
+    def _made_ready(self, recording: Recording, segment: Segment, is_new: bool) -> Recording:
+        """Take a new step on trial and undo it; record a step that comes often enough.
 
         A step that cannot be recorded is played all the same, and the slot knows why.
         """
         slot, player = self._slot, recording.player
-        is_fit = self._manner.record_rests or not self._is_rest(segment)
-        is_wanted = slot.unrecordable is None and is_fit
         try:
-            self._on_trial(player, recording.chunk)
-            if is_wanted and slot.stream is not None:
+            if is_new:
+                self._on_trial(player, recording.chunk)
+            if self._is_due(player, segment):
                 player.record(slot.stream, slot.memory)
         except Unrecordable as error:
             slot.give_up_recording(str(error))
             player = self._player(self._local, recording.chunk, segment)
             self._on_trial(player, recording.chunk)
         return Recording(player, recording.chunk)
+
+    def _is_due(self, player: StepPlayer, segment: Segment) -> bool:
+        """Whether to record the step now; a whole batch at once, as it is played again for sure."""
+        if not self._slot.records or player.is_recorded:
+            return False
+        player.met += 1
+        return not self._is_rest(segment) or player.met > self._manner.patience
 
     def _on_trial(self, player: StepPlayer, chunk: Chunk) -> None:
         slot, network = self._slot, self._slot.workspace.trained

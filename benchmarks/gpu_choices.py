@@ -28,9 +28,9 @@ from benchmarks.gpu import (
 )
 from benchmarks.recording import write_results
 from fedquilt.engines.recorded import chunk as chunk_file
-from fedquilt.engines.recorded import engine as engine_file
+from fedquilt.engines.recorded import turns as turns_file
 from fedquilt.engines.recorded.device_share import DeviceShare
-from fedquilt.engines.recorded.engine import HEAD_START, RecordedEngine
+from fedquilt.engines.recorded.engine import RecordedEngine
 
 STEPS = (40, 160)  # two lengths of a round tell its steps from the rest
 ROUNDS = 3
@@ -40,7 +40,9 @@ ROUNDS = 3
 class Choice:
     waves: int = 1  # in which the clients have their turn
     connections: int | None = None  # hardware queues for streams; the driver's default is 8
-    head_start: int = HEAD_START  # steps that a client is given before the next one is opened
+    head_start: int = (
+        turns_file.HEAD_START
+    )  # steps that a client is given before the next one is opened
     kernels: type[RecordedEngine] = RecordedEngine  # how they are chosen
     chunk_share: float = chunk_file.MEMORY_SHARE  # of the device's memory, for a client's chunk
 
@@ -84,7 +86,7 @@ def measure(name: str, trained: str, size: int) -> dict[str, object]:
     choice = CHOICES[name]
     if choice.connections is not None:
         os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(choice.connections)
-    engine_file.HEAD_START = choice.head_start
+    turns_file.HEAD_START = choice.head_start
     chunk_file.MEMORY_SHARE = choice.chunk_share
     many = clients_of(size, CLIENTS[size])
     seconds = {}

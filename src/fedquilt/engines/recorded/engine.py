@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from itertools import islice
 from typing import ClassVar
 
 import torch
@@ -20,6 +19,7 @@ from fedquilt.engines.recorded.device_share import DeviceShare, share_of
 from fedquilt.engines.recorded.held_states import HeldStates
 from fedquilt.engines.recorded.slot import Slot
 from fedquilt.engines.recorded.stage_play import Manner
+from fedquilt.engines.recorded.turns import Turns
 from fedquilt.engines.recorded.visit import Visit
 from fedquilt.local_steps import names_of_draws
 from fedquilt.method import Method, State
@@ -31,7 +31,6 @@ from fedquilt.totals import Totals
 from fedquilt.tree import on_host, tree_map
 
 SLOTS = 16
-HEAD_START = 8  # steps; with fewer the device would be done before the next visit is opened
 PATIENCE = 2  # recording a step takes about as long as playing it so often without
 PINNED_BYTES = 2**34
 
@@ -110,23 +109,16 @@ class RecordedEngine(LocalEngine):
         }
         has_own_slots = len(self._clients) <= len(self._slots)  # then rests come again for sure
         manner = Manner(self._is_cuda and not self._exact, 0 if has_own_slots else PATIENCE)
-        waiting = iter(cohort)
-        while wave := list(islice(waiting, len(self._slots))):
-            with self._own_randomness(wave[0], round_index):
-                visits = {
-                    name: self._visit(slot, name, method, here, round_index, manner)
-                    for slot, name in zip(self._slots, wave)
-                }
-                closed = {}
-                for name in self._play(visits, method, round_index):
-                    with named_in_errors(name, method, round_index):
-                        closed[name] = visits[name].close()
-                # Only when the device has been given all its work is any of it waited for.
-                for name in wave:
-                    with named_in_errors(name, method, round_index):
-                        visits[name].require_finite_loss()
-                    update, state = closed.pop(name)
-                    yield name, placed(update, device), state
+        turns = Turns(
+            self._slots,
+            cohort,
+            enter=lambda slot, name: self._visit(slot, name, method, here, round_index, manner),
+            named=lambda name: named_in_errors(name, method, round_index),
+        )
+        # Dropout and the like draw from torch's own generators.
+        with torch.random.fork_rng(devices=[device] if self._is_cuda else []):
+            for name, update, state in turns:
+                yield name, placed(update, device), state
 
     def _visit(
         self,
@@ -143,6 +135,8 @@ class RecordedEngine(LocalEngine):
         }
         data, kept = self._on_device[name], self._states.get(name)
         slot.wait_for_others()  # after these: their copies may still be on their way
+        names = names_of_draws(self._task, name, round_index)
+        seed_network_draws(self.workspace.device, *names, "network")  # as in the reference
         with named_in_errors(name, method, round_index):
             if "method" not in kept:
                 kept = {"method": method.init_client(self._clients[name])}
@@ -154,24 +148,6 @@ class RecordedEngine(LocalEngine):
         if not self._channels_last or leaf.ndim != 4:
             return here
         return here.contiguous(memory_format=torch.channels_last)
-
-    def _play(self, visits: Mapping[str, Visit], method: Method, round_index: int) -> Iterator[str]:
-        """All visits, a step of each in turn: the device works on them side by side.
-
-        Names come as their visits are over. Opening and closing a visit is work for the host. Steps
-        that are queued before the next visit is opened keep the device busy meanwhile, and a
-        visit that is over is closed while others still play.
-        """
-        playing = {name: visit.steps() for name, visit in visits.items()}
-        turn = HEAD_START
-        while playing:
-            for name in list(playing):
-                with named_in_errors(name, method, round_index):
-                    taken = sum(1 for _ in islice(playing[name], turn))
-                if taken < turn:
-                    del playing[name]
-                    yield name
-            turn = 1
 
     def _prepare(self, method: Method, cohort_size: int) -> None:
         """As many slots as are needed, with nothing in them of another method."""
@@ -196,15 +172,6 @@ class RecordedEngine(LocalEngine):
     def _share_to_search_on(self, slots: int) -> DeviceShare | None:
         """None where kernels are not searched for, but given."""
         return None if self._exact else share_of(self.workspace.device, slots)
-
-    @contextmanager
-    def _own_randomness(self, first: str, round_index: int) -> Iterator[None]:
-        """Dropout and the like draw from torch's own generators, seeded as in the reference."""
-        devices = [self.workspace.device] if self._is_cuda else []
-        with torch.random.fork_rng(devices=devices):
-            names = names_of_draws(self._task, first, round_index)
-            seed_network_draws(self.workspace.device, *names, "network")
-            yield
 
     def _kernels(self) -> AbstractContextManager[object]:
         if not self._is_cuda:

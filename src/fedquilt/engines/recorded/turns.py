@@ -1,0 +1,97 @@
+"""Turns: who is in which slot, who takes a step next, and whose round is handed over."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from itertools import islice
+from typing import NamedTuple
+
+from fedquilt.engines.recorded.slot import Slot
+from fedquilt.engines.recorded.visit import Visit
+from fedquilt.method import State
+from fedquilt.payload import Update
+
+HEAD_START = 8  # steps; with fewer the device would be done before the next visit is opened
+ROUNDS_HELD = 2  # a slot: its client's, and one that waits for an earlier client
+
+
+class Played(NamedTuple):
+    name: str
+    update: Update
+    state: State
+
+
+class _Guest(NamedTuple):
+    slot: Slot
+    visit: Visit
+    steps: Iterator[None]
+
+
+class Turns:
+    """Plays a cohort in slots, a step of each guest in turn: the device works on all side by side.
+
+    A slot that is free gets the next client at once, however long others take. Opening and closing
+    a visit is work for the host: steps that are queued before the next visit is opened keep the
+    device busy meanwhile, and a visit that is over is closed while others still play.
+
+    Rounds are handed over in the cohort's order, as sums must not depend on who was first. So
+    some wait for an earlier client, and while too many do, nobody new comes in.
+    """
+
+    def __init__(
+        self,
+        slots: Sequence[Slot],
+        cohort: Sequence[str],
+        enter: Callable[[Slot, str], Visit],
+        named: Callable[[str], AbstractContextManager[None]],  # adds a client's name to errors
+    ) -> None:
+        self._slots, self._enter, self._named = slots, enter, named
+        self._free, self._waiting = deque(slots), deque(cohort)
+        self._owed = deque(cohort)
+        self._guests: dict[str, _Guest] = {}
+        self._over: dict[str, tuple[Visit, Update, State]] = {}
+
+    def __iter__(self) -> Iterator[Played]:
+        while self._owed:
+            newcomers = self._let_in()
+            is_time = self._is_time_to_hand_over()
+            for name in list(self._guests):
+                # Handing over waits for the device, which needs work until the host is back.
+                has_more = name in newcomers or is_time
+                self._take_turn(name, HEAD_START if has_more else 1)
+            if is_time:
+                yield from self._handed_over()
+
+    def _let_in(self) -> set[str]:
+        newcomers = set()
+        most = ROUNDS_HELD * len(self._slots)
+        while self._free and self._waiting and len(self._guests) + len(self._over) < most:
+            name, slot = self._waiting.popleft(), self._free.popleft()
+            visit = self._enter(slot, name)
+            self._guests[name] = _Guest(slot, visit, visit.steps())
+            newcomers.add(name)
+        return newcomers
+
+    def _take_turn(self, name: str, steps: int) -> None:
+        slot, visit, own_steps = self._guests[name]
+        with self._named(name):
+            if sum(1 for _ in islice(own_steps, steps)) == steps:
+                return
+            self._over[name] = (visit, *visit.close())
+        del self._guests[name]
+        self._free.append(slot)
+
+    def _is_time_to_hand_over(self) -> bool:
+        """Seldom: only when the device has been given a slotful of work is any of it waited for."""
+        is_enough = len(self._over) >= len(self._slots) or not self._guests
+        return is_enough and self._owed[0] in self._over
+
+    def _handed_over(self) -> Iterator[Played]:
+        while self._owed and self._owed[0] in self._over:
+            name = self._owed.popleft()
+            visit, update, state = self._over.pop(name)
+            with self._named(name):
+                visit.require_finite_loss()
+            yield Played(name, update, state)

@@ -58,6 +58,19 @@ class Federation:
         """With the network that the method trains."""
         return replace(self, task=replace(self.task, model=method.network(self.task.model)))
 
+    def shortened(self, **lengths: int) -> Federation:
+        """With so many images at these clients; ``site_0`` means site-0."""
+        clients = dict(self.clients)
+        for name, length in lengths.items():
+            data = clients[name.replace("_", "-")]
+            clients[data.name] = replace(
+                data,
+                indices=data.indices[:length],
+                labels=data.labels[:length],
+                known=data.known[:length],
+            )
+        return replace(self, clients=clients)
+
     def engine(self, states: ClientStates | None = None) -> LocalEngine:
         return LocalEngine(self.task, self.clients, states=states)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,12 +14,12 @@ from fedquilt.checkpoint import Checkpoints
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch, Pool
 from fedquilt.engines.recorded import device_data
-from fedquilt.engines.recorded.chunk import MOST_STEPS, segments, steps_in_a_chunk
+from fedquilt.engines.recorded.chunk import segments, steps_in_a_chunk
 from fedquilt.engines.recorded.device_data import on_device
 from fedquilt.engines.recorded.engine import RecordedEngine
 from fedquilt.engines.recorded.fixed_tree import fill, fixed_copy, signature
-from fedquilt.engines.recorded.slot import Slot, stop_counting_batches
-from fedquilt.engines.recorded.step_player import StepLocal, StepPlayer, Unrecordable
+from fedquilt.engines.recorded.slot import stop_counting_batches
+from fedquilt.engines.recorded.step_player import StepLocal, Unrecordable
 from fedquilt.errors import UserError
 from fedquilt.local_training import LocalTraining
 from fedquilt.method import Local, Method, State
@@ -113,22 +112,8 @@ def test_the_number_of_slots_changes_no_bit(slots: int) -> None:
     assert same_bits(_train(federation, method, _engine(federation, slots=slots)), reference)
 
 
-def _shortened(federation: Federation, **lengths: int) -> Federation:
-    """With so many images at these clients."""
-    clients = dict(federation.clients)
-    for name, length in lengths.items():
-        data = clients[name.replace("_", "-")]
-        clients[data.name] = replace(
-            data,
-            indices=data.indices[:length],
-            labels=data.labels[:length],
-            known=data.known[:length],
-        )
-    return replace(federation, clients=clients)
-
-
 def test_clients_of_unequal_size() -> None:
-    federation, method = _shortened(make_federation(), site_0=3, site_1=17), make_method("scaffold")
+    federation, method = make_federation().shortened(site_0=3, site_1=17), make_method("scaffold")
     by_descent = replace(method, training=replace(method.training, optimizer="sgd"))
     recorded = _train(federation, by_descent, _engine(federation))
     assert same_bits(recorded, federation.train(by_descent))
@@ -155,7 +140,7 @@ EVENTS: list[str] = []
 
 
 def test_a_visit_has_a_head_start_and_is_closed_while_others_play() -> None:
-    federation = _shortened(make_federation(), site_0=10, site_1=20, site_2=15)
+    federation = make_federation().shortened(site_0=10, site_1=20, site_2=15)
     method = Telling(training=LocalTraining(batch_size=1))  # an image is a step
     engine = _engine(federation, slots=3)
     server = start_server(method, federation.task, engine)
@@ -169,70 +154,6 @@ def test_a_visit_has_a_head_start_and_is_closed_while_others_play() -> None:
     assert steps[:3] == [0, 8, 16]
     assert steps[3] == 24 + 3 + 3  # eight each and two turns, then there is nothing left for it
     assert steps[4:] == [30 + 5 * 2 + 1, 45]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Looking(FedAvg):
-    """Notes with how many images kernels would be searched for."""
-
-    def loss(self, local: Local, batch: Batch) -> Tensor:
-        EVENTS.append(f"{len(batch.rows)} {torch.backends.cudnn.benchmark}")
-        return super().loss(local, batch)
-
-
-def test_no_kernels_are_searched_for_the_rest_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
-    federation = _shortened(make_federation(), site_0=11, site_1=8, site_2=8)
-    EVENTS.clear()
-    _train(federation, Looking(training=LocalTraining(batch_size=8)), _engine(federation))
-    assert set(EVENTS) == {"8 True", "3 False"}
-    assert torch.backends.cudnn.benchmark
-
-
-def test_the_rest_of_an_epoch_takes_no_room_for_more_steps_than_it_is() -> None:
-    federation = _shortened(make_federation(), site_0=11, site_1=5, site_2=8)
-    engine = _engine(federation, slots=3)
-    training = LocalTraining(batch_size=8, epochs=2)
-    _train(federation, FedAvg(training=training), engine)
-    found = {
-        tuple(recording.chunk._places[0]["rows"].shape)
-        for slot in engine._slots
-        for recording in slot.recordings.values()
-    }
-    # site-0 ends two epochs with three images each, site-1 never has more than five
-    assert found == {(MOST_STEPS, 8), (1, 3), (2, 5)}
-
-
-@pytest.mark.parametrize(
-    ("slots", "from_recordings"),
-    [
-        (3, [{8, 3, 5}] * 4),  # a slot for each
-        (1, [{8}, {8}, {8, 3, 5}, {8, 3, 5}]),  # rests only when they come for the third time
-    ],
-)
-def test_rests_are_recorded_when_they_come_often_enough(
-    slots: int, from_recordings: list[set[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lengths: set[int] = set()
-
-    def record(player: StepPlayer, stream: object, memory: object) -> None:
-        def replay() -> None:
-            EVENTS.clear()
-            player.take()
-            lengths.update(int(event.split()[0]) for event in EVENTS)
-
-        player._graph = SimpleNamespace(replay=replay)  # type: ignore[assignment]
-
-    monkeypatch.setattr(Slot, "records", True)
-    monkeypatch.setattr(StepPlayer, "record", record)
-    federation = _shortened(make_federation(rounds=4), site_0=11, site_1=5, site_2=8)
-    method = Looking(training=LocalTraining(batch_size=8))
-    engine = _engine(federation, slots=slots)
-    server, found = start_server(method, federation.task, engine), []
-    for _ in run_rounds(method, federation.task, engine, server):
-        found.append(set(lengths))
-        lengths.clear()
-    assert found == from_recordings
 
 
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:

@@ -22,17 +22,8 @@ every_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", ma
 
 def _unequal() -> Federation:
     """Seven clients of seven sizes, so that most epochs end with a batch of another length."""
-    federation = make_federation(annotated=MANY, images_each=30)
-    clients = {
-        name: replace(
-            data,
-            indices=data.indices[: 9 + 3 * place],
-            labels=data.labels[: 9 + 3 * place],
-            known=data.known[: 9 + 3 * place],
-        )
-        for place, (name, data) in enumerate(federation.clients.items())
-    }
-    return replace(federation, clients=clients)
+    sizes = {f"site_{place}": 9 + 3 * place for place in range(len(MANY))}
+    return make_federation(annotated=MANY, images_each=30).shortened(**sizes)
 
 
 def _by_descent(name: str) -> Method:

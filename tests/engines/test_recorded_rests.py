@@ -1,0 +1,92 @@
+"""The shorter batch that an epoch ends with: its kernels, its memory, and when it is recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tiny_federation import Federation, make_federation
+from torch import Tensor
+
+from benchmarks.engine_agreement import trained
+from fedquilt.data.loading.batches import Batch
+from fedquilt.engines.recorded.chunk import MOST_STEPS
+from fedquilt.engines.recorded.engine import RecordedEngine
+from fedquilt.engines.recorded.slot import Slot
+from fedquilt.engines.recorded.step_player import StepPlayer
+from fedquilt.local_training import LocalTraining
+from fedquilt.method import Local
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.rounds import run_rounds, start_server
+
+EVENTS: list[str] = []
+
+
+def _engine(federation: Federation, slots: int) -> RecordedEngine:
+    return RecordedEngine(federation.task, federation.clients, device="cpu", slots=slots)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looking(FedAvg):
+    """Notes the lengths of batches, and whether kernels would be searched for them."""
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        EVENTS.append(f"{len(batch.rows)} {torch.backends.cudnn.benchmark}")
+        return super().loss(local, batch)
+
+
+def test_no_kernels_are_searched_for_the_rest_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    federation = make_federation().shortened(site_0=11, site_1=8, site_2=8)
+    EVENTS.clear()
+    trained(federation, Looking(training=LocalTraining(batch_size=8)), _engine(federation, slots=2))
+    assert set(EVENTS) == {"8 True", "3 False"}
+    assert torch.backends.cudnn.benchmark
+
+
+def test_the_rest_of_an_epoch_takes_no_room_for_more_steps_than_it_is() -> None:
+    federation = make_federation().shortened(site_0=11, site_1=5, site_2=8)
+    engine = _engine(federation, slots=3)
+    training = LocalTraining(batch_size=8, epochs=2)
+    trained(federation, FedAvg(training=training), engine)
+    found = {
+        tuple(recording.chunk._places[0]["rows"].shape)
+        for slot in engine._slots
+        for recording in slot.recordings.values()
+    }
+    # site-0 ends two epochs with three images each, site-1 never has more than five
+    assert found == {(MOST_STEPS, 8), (1, 3), (2, 5)}
+
+
+@pytest.mark.parametrize(
+    ("slots", "from_recordings"),
+    [
+        (3, [{8, 3, 5}] * 4),  # a slot for each
+        (1, [{8}, {8}, {8, 3, 5}, {8, 3, 5}]),  # rests only when they come for the third time
+    ],
+)
+def test_rests_are_recorded_when_they_come_often_enough(
+    slots: int, from_recordings: list[set[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: set[int] = set()
+
+    def record(player: StepPlayer, stream: object, memory: object) -> None:
+        def replay() -> None:
+            EVENTS.clear()
+            player.take()
+            lengths.update(int(event.split()[0]) for event in EVENTS)
+
+        player._graph = SimpleNamespace(replay=replay)  # type: ignore[assignment]
+
+    monkeypatch.setattr(Slot, "records", True)
+    monkeypatch.setattr(StepPlayer, "record", record)
+    federation = make_federation(rounds=4).shortened(site_0=11, site_1=5, site_2=8)
+    method = Looking(training=LocalTraining(batch_size=8))
+    engine = _engine(federation, slots=slots)
+    server, found = start_server(method, federation.task, engine), []
+    for _ in run_rounds(method, federation.task, engine, server):
+        found.append(set(lengths))
+        lengths.clear()
+    assert found == from_recordings

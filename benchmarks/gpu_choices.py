@@ -40,9 +40,7 @@ ROUNDS = 3
 class Choice:
     waves: int = 1  # in which the clients have their turn
     connections: int | None = None  # hardware queues for streams; the driver's default is 8
-    head_start: int = (
-        turns_file.HEAD_START
-    )  # steps that a client is given before the next one is opened
+    head_start: int = turns_file.HEAD_START  # a client's steps before the next one is opened
     kernels: type[RecordedEngine] = RecordedEngine  # how they are chosen
     chunk_share: float = chunk_file.MEMORY_SHARE  # of the device's memory, for a client's chunk
 

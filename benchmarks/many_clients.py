@@ -4,7 +4,8 @@
 
 Every case trains the same network on the same images, an epoch a round; only how many clients hold
 them differs, how many of these take part, and where their states find room. Ten equal clients
-are the mark: what the others lose against them is the price of slots that are used again.
+are the mark: what the others lose against them is the price of slots that are used again. The
+first rounds, in which steps are recorded, are told apart.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from torch import Tensor
 from benchmarks.gpu import BATCH, CLASSES, task_of
 from benchmarks.recording import Row, write_results
 from fedquilt.data.client_data import ClientData
-from fedquilt.engines.recorded.engine import RecordedEngine
+from fedquilt.engines.recorded.engine import PATIENCE, RecordedEngine
 from fedquilt.method import Method
 from fedquilt.methods import METHODS
 from fedquilt.registry import find
 from fedquilt.rounds import run_rounds, start_server
 
 FEW = 10
+FIRST = PATIENCE + 1  # rounds until also the rests of epochs are recorded, if all take part
 SPREAD = 1.0  # of the logarithm of clients' sizes
 
 
@@ -85,7 +87,7 @@ def measure(name: str, count: int, images: Tensor, rounds: int, device: str, bac
     )
     method = method_of(case.method, "bfloat16" if is_cuda else "float32")
     task = task_of(method, clients, images.shape[-1])
-    task = replace(task, round_count=rounds + 1, model=replace(task.model, backbone=backbone))
+    task = replace(task, round_count=FIRST + rounds, model=replace(task.model, backbone=backbone))
     if is_cuda:
         torch.cuda.reset_peak_memory_stats()
     engine = RecordedEngine(
@@ -96,7 +98,8 @@ def measure(name: str, count: int, images: Tensor, rounds: int, device: str, bac
         run_rounds(method, task, engine, start_server(method, task, engine), cohort_size=cohort)
     )
     speeds = [
-        sum(len(clients[client]) for client in each.cohort) / each.seconds for each in played[1:]
+        sum(len(clients[client]) for client in each.cohort) / each.seconds
+        for each in played[FIRST:]
     ]
     sizes = sorted(len(data) for data in clients.values())
     return {
@@ -108,7 +111,7 @@ def measure(name: str, count: int, images: Tensor, rounds: int, device: str, bac
         "smallest": sizes[0],
         "largest": sizes[-1],
         "images": sum(sizes),
-        "first_round_s": round(played[0].seconds, 1),
+        "first_rounds_s": " ".join(f"{each.seconds:.1f}" for each in played[:FIRST]),
         "images_per_s": round(median(speeds)),
         "last_loss": round(played[-1].loss, 4),
         "reserved_gib": round(torch.cuda.max_memory_reserved() / 2**30, 1) if is_cuda else None,
@@ -121,7 +124,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--images", type=int, default=40_000)
     parser.add_argument("--pixels", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=2, help="measured, after a first one")
+    parser.add_argument("--rounds", type=int, default=2, help="measured, after the first ones")
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--backbone", default="resnet18")
     parser.add_argument("--device", default="cuda", help="cpu to try the script")

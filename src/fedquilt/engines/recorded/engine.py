@@ -31,7 +31,7 @@ from fedquilt.totals import Totals
 from fedquilt.tree import on_host, tree_map
 
 SLOTS = 16
-PATIENCE = 2  # recording a step takes about as long as playing it so often without
+PATIENCE = 2  # a guess: a recording that is played only once or twice is not worth its making
 PINNED_BYTES = 2**34
 
 

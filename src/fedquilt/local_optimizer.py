@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedquilt.local_training import LocalTraining
-from fedquilt.tree import Weights, clone, write_all
+from fedquilt.tree import Weights, clone, flatten, write_all
 
 
 class LocalOptimizer:
@@ -44,6 +44,7 @@ class LocalOptimizer:
         exempts = training.weight_decay > 0 and not training.decay_unannotated_rows
         self._decayed_by_row = [name for name in self._parameters if name in head and exempts]
         self._rows = annotated.to(torch.float32)
+        self._places: dict[str, Tensor] = {}  # of the optimiser's memory, once it has some
         self._torch = self._build()
         is_sgd = training.optimizer == "sgd" and not recordable
         is_plain = is_sgd and training.momentum == 0 and training.weight_decay == 0
@@ -71,19 +72,20 @@ class LocalOptimizer:
 
     def state(self) -> dict[str, dict[str, Tensor]]:
         """The optimiser's memory by parameter name, for ``keep_optimizer``."""
-        state = self._torch.state
-        memory: dict[str, dict[str, Tensor]] = clone(
-            {
-                name: {
-                    key: torch.as_tensor(value)
-                    for key, value in state[parameter].items()
-                    if value is not None  # SGD without momentum
-                }
-                for name, parameter in self._parameters.items()
-                if state.get(parameter)
-            }
-        )
+        memory: dict[str, dict[str, Tensor]] = clone(self._memory())
         return memory
+
+    def _memory(self) -> dict[str, dict[str, Tensor]]:
+        state = self._torch.state
+        return {
+            name: {
+                key: torch.as_tensor(value)
+                for key, value in state[parameter].items()
+                if value is not None  # SGD without momentum
+            }
+            for name, parameter in self._parameters.items()
+            if state.get(parameter)
+        }
 
     def load_state(self, saved: Mapping[str, Mapping[str, Tensor]]) -> None:
         for name, memory in saved.items():
@@ -100,17 +102,11 @@ class LocalOptimizer:
         assert isinstance(self._lr, Tensor)
         self._lr.fill_(lr)
         self._rows.copy_(annotated)
-        zeroed, written, memories = [], [], []
-        for name, parameter in self._parameters.items():
-            memory = saved.get(name, {})
-            for key, place in self._torch.state[parameter].items():
-                if isinstance(place, Tensor) and key in memory:
-                    written.append(place)
-                    memories.append(memory[key])
-                elif isinstance(place, Tensor):
-                    zeroed.append(place)
-        write_all(written, memories)
-        if zeroed:
+        self._places = self._places or flatten(self._memory())  # looked up once
+        memory = flatten(saved)
+        kept = [path for path in self._places if path in memory]
+        write_all([self._places[path] for path in kept], [memory[path] for path in kept])
+        if zeroed := [place for path, place in self._places.items() if path not in memory]:
             torch._foreach_zero_(zeroed)
 
     def _build(self) -> torch.optim.Optimizer:

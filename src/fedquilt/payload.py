@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from fedquilt.tree import Tree, byte_count, map_together, moved, tree_map
+from fedquilt.tree import Tree, byte_count, copies_of, map_together, moved, tree_map
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def summands(part: Sum | Mean) -> dict[str, Tree]:
 
 
 def add_to(sums: dict[str, Tree], part: Sum | Mean) -> None:
-    """Add a part to sums that :func:`summands` began, in place and without a copy of the part."""
+    """Add a part to sums that :func:`summands` began, in place."""
     if isinstance(part, Sum):
         _add_scaled(sums["total"], part.value, 1.0)
         return
@@ -76,6 +76,8 @@ def add_to(sums: dict[str, Tree], part: Sum | Mean) -> None:
 
 def _add_scaled(totals: Tree, values: Tree, scale: float) -> None:
     def grow(places: list[Tensor], more: list[Tensor]) -> list[Tensor]:
+        if places[0].is_cuda:  # which adds in one go only what has the same dtype
+            more = copies_of(more, torch.float64)
         torch._foreach_add_(places, more, alpha=scale)
         return places
 
@@ -105,6 +107,21 @@ def addressed(payload: Mapping[str, Tree | PerClient], client: str) -> dict[str,
         name: part.values.get(client, part.newcomer) if isinstance(part, PerClient) else part
         for name, part in payload.items()
     }
+
+
+def shared_and_own(
+    payload: Mapping[str, Tree | PerClient],
+) -> tuple[dict[str, Tree], dict[str, PerClient]]:
+    """The parts of a broadcast that all clients get, and those of which each gets its own."""
+    own = {name: part for name, part in payload.items() if isinstance(part, PerClient)}
+    shared = {name: part for name, part in payload.items() if not isinstance(part, PerClient)}
+    return shared, own
+
+
+def broadcast_bytes(payload: Mapping[str, Tree | PerClient], cohort: Sequence[str]) -> int:
+    """Of all that the cohort receives: what is shared counts for each of them."""
+    shared, own = shared_and_own(payload)
+    return len(cohort) * byte_count(shared) + sum(byte_count(addressed(own, c)) for c in cohort)
 
 
 def update_bytes(update: Update) -> int:

@@ -13,10 +13,9 @@ from fedquilt.engine import Engine
 from fedquilt.errors import UserError
 from fedquilt.method import Method, State
 from fedquilt.models.network import read_weights
-from fedquilt.payload import addressed
+from fedquilt.payload import broadcast_bytes
 from fedquilt.seeding import generator_for
 from fedquilt.task import Task
-from fedquilt.tree import byte_count
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def run_rounds(
             server=server,
             cohort=totals.cohort,
             loss=float(totals.mean(LOSS_PART)),
-            bytes_down=sum(byte_count(addressed(payload, name)) for name in cohort),
+            bytes_down=broadcast_bytes(payload, cohort),
             bytes_up=totals.byte_count,
             seconds=time.perf_counter() - began,
         )

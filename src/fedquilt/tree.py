@@ -43,7 +43,7 @@ def map_together(
     function: Callable[[list[Tensor], list[Tensor]], Sequence[Tensor]], first: Tree, second: Tree
 ) -> Any:
     """As :func:`tree_map`, but ``function`` gets all leaves at once: a GPU is told once."""
-    here, there = dict(leaves(first)), dict(leaves(second))
+    here, there = flatten(first), flatten(second)
     if here.keys() != there.keys():
         raise ValueError(f"trees differ: expected the names {sorted(here)}, found {sorted(there)}")
     made = iter(function([*here.values()], [there[path] for path in here]) if here else ())
@@ -64,24 +64,32 @@ def copies_of(values: Sequence[Tensor], dtype: torch.dtype | None = None) -> lis
     return copies
 
 
-def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Yield ``(path, tensor)`` pairs; the path of a bare tensor is the empty string."""
-    if isinstance(tree, Tensor):
-        yield prefix, tree
-        return
-    for name, branch in tree.items():
-        if not name or SEPARATOR in name:
-            raise ValueError(f"a name in a tree must be non-empty and without '/', found {name!r}")
-        path = f"{prefix}{SEPARATOR}{name}" if prefix else name
-        if isinstance(branch, Tensor):  # most are: a generator for each would cost more
-            yield path, branch
-        else:
-            yield from leaves(branch, path)
+def leaves(tree: Tree) -> Iterator[tuple[str, Tensor]]:
+    """The ``(path, tensor)`` pairs of :func:`flatten`."""
+    return iter(flatten(tree).items())
 
 
 def flatten(tree: Tree) -> dict[str, Tensor]:
-    """Nested names become paths, ``{"a": {"b": x}}`` becomes ``{"a/b": x}``."""
-    return dict(leaves(tree))
+    """Nested names become paths, ``{"a": {"b": x}}`` becomes ``{"a/b": x}``.
+
+    The path of a bare tensor is the empty string.
+    """
+    flat: dict[str, Tensor] = {}
+    if isinstance(tree, Tensor):
+        flat[""] = tree
+    else:
+        _collect(tree, "", flat)
+    return flat
+
+
+def _collect(tree: Mapping[str, Tree], prefix: str, flat: dict[str, Tensor]) -> None:
+    for name, branch in tree.items():
+        if not name or SEPARATOR in name:
+            raise ValueError(f"a name in a tree must be non-empty and without '/', found {name!r}")
+        if isinstance(branch, Tensor):  # most are: a call for each would cost more
+            flat[prefix + name] = branch
+        else:
+            _collect(branch, prefix + name + SEPARATOR, flat)
 
 
 def unflatten(flat: Mapping[str, Tensor]) -> Any:
@@ -109,22 +117,29 @@ def from_branch(name: str) -> str:
 
 
 def zeros_like(tree: Tree) -> Any:
-    return tree_map(torch.zeros_like, tree)
+    zeros = tree_map(torch.empty_like, tree)
+    if places := [*flatten(zeros).values()]:
+        torch._foreach_zero_(places)  # all in one go
+    return zeros
 
 
 def clone(tree: Tree) -> Any:
-    copies = iter(copies_of([leaf for _, leaf in leaves(tree)]))
+    copies = iter(copies_of([*flatten(tree).values()]))
     return tree_map(lambda _: next(copies), tree)
 
 
 def moved(tree: Tree, device: torch.device) -> Any:
-    """The tree on another device; tensors that are there already are not copied."""
-    return tree_map(lambda leaf: leaf.to(device), tree)
+    """The tree on another device; tensors that are there already are not copied.
+
+    A GPU is not waited for: it reads a host's memory in its turn, and that may be freed meanwhile.
+    """
+    to_gpu = device.type == "cuda"
+    return tree_map(lambda leaf: leaf.to(device, non_blocking=to_gpu), tree)
 
 
 def on_host(tree: Tree) -> Any:
-    """The tree where the host can read it; a GPU is waited for once, not for every leaf."""
-    copies = tree_map(lambda leaf: leaf.to("cpu", non_blocking=True), tree)
+    """The tree where and as the host reads it; a GPU is waited for once, not for every leaf."""
+    copies = tree_map(lambda leaf: leaf.contiguous().to("cpu", non_blocking=True), tree)
     for device in {leaf.device for _, leaf in leaves(tree) if leaf.is_cuda}:
         torch.cuda.synchronize(device)
     return copies
@@ -144,13 +159,19 @@ def sub(first: Tree, second: Tree) -> Any:
     return map_together(torch._foreach_sub, first, second)
 
 
+def divided(tree: Tree, divisor: float) -> Any:
+    places = flatten(tree)
+    quotients = iter(torch._foreach_div([*places.values()], divisor) if places else ())
+    return tree_map(lambda _: next(quotients), tree)
+
+
 def without(tree: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """The branches but for these; for dropping what was needed during a round only."""
     return {name: branch for name, branch in tree.items() if name not in names}
 
 
 def byte_count(tree: Tree) -> int:
-    return sum(leaf.numel() * leaf.element_size() for _, leaf in leaves(tree))
+    return sum(leaf.nbytes for leaf in flatten(tree).values())
 
 
 def same_bits(first: Tree, second: Tree) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -24,7 +24,8 @@ class RefusedUpdate(ValueError):
 class Numbers(NamedTuple):
     """A leaf, where it is, and the largest weight that it will be multiplied by."""
 
-    place: str
+    part: str
+    path: str
     leaf: Tensor
     heaviest: float
 
@@ -51,7 +52,7 @@ def check_update(update: Update, expected: Update, client: str) -> None:
                 _check_counts(heaviest, where)
         may_be_longer = isinstance(like, Gather) and like.any_length
         value = _leaves_as_expected(part.value, like.value, where, first_axis=int(may_be_longer))
-        numbers += [Numbers(_place(where, path), leaf, heaviest) for path, leaf in value.items()]
+        numbers += [Numbers(where, path, leaf, heaviest) for path, leaf in value.items()]
     _check_numbers(numbers)
     for name, like in expected.items():
         if isinstance(like, Gather) and like.is_weight:
@@ -69,23 +70,30 @@ def _leaves_as_expected(
         odd = sorted(found.keys() ^ wanted.keys())
         raise RefusedUpdate(f"{where}: the names differ from what was expected: {odd[:5]}")
     for path, leaf in found.items():
-        shapes_agree = leaf.ndim == wanted[path].ndim and (
-            leaf.shape[first_axis:] == wanted[path].shape[first_axis:]
+        wish = wanted[path]
+        shapes_agree = leaf.shape == wish.shape or (
+            leaf.ndim == wish.ndim and leaf.shape[first_axis:] == wish.shape[first_axis:]
         )
-        if not shapes_agree or leaf.dtype != wanted[path].dtype:
+        if not shapes_agree or leaf.dtype != wish.dtype:
             raise RefusedUpdate(
-                f"{_place(where, path)}: expected {wanted[path].dtype} of shape "
-                f"{tuple(wanted[path].shape)}, found {leaf.dtype} of shape {tuple(leaf.shape)}"
+                f"{_place(where, path)}: expected {wish.dtype} of shape {tuple(wish.shape)}, "
+                f"found {leaf.dtype} of shape {tuple(leaf.shape)}"
             )
     return found
 
 
 def _check_numbers(numbers: Sequence[Numbers]) -> None:
-    for (place, _, heaviest), peak in _with_peaks(numbers):
+    floating = [each for each in numbers if each.leaf.is_floating_point() and each.leaf.numel()]
+    if not floating:
+        return
+    peaks = _peaks([each.leaf for each in floating])
+    if math.isfinite(sum(peaks) * max(each.heaviest for each in floating)):
+        return  # then each of them is: none is negative
+    for (part, path, _, heaviest), peak in zip(floating, peaks):
         if not math.isfinite(peak):
-            raise RefusedUpdate(f"{place}: holds NaN or infinite numbers")
+            raise RefusedUpdate(f"{_place(part, path)}: holds NaN or infinite numbers")
         if not math.isfinite(peak * heaviest):  # the sums would never lose it again
-            raise RefusedUpdate(f"{place}: value times weight is too large a number")
+            raise RefusedUpdate(f"{_place(part, path)}: value times weight is too large a number")
 
 
 def _part_of(client: str, name: str) -> str:
@@ -96,22 +104,17 @@ def _place(where: str, path: str) -> str:
     return f"{where}, {path!r}" if path else where
 
 
-def _with_peaks(numbers: Sequence[Numbers]) -> Iterator[tuple[Numbers, float]]:
-    """The largest absolute number of every leaf; NaN if there is any.
+def _peaks(tensors: list[Tensor]) -> list[float]:
+    """The largest absolute number of every tensor; NaN if there is any.
 
     One pass over each, and one wait for the device over all.
     """
-    floating = [each for each in numbers if each.leaf.is_floating_point() and each.leaf.numel()]
-    if not floating:
-        return
-    tensors = [each.leaf for each in floating]
     if tensors[0].is_cuda:  # all in one call
-        peaks = torch.stack(torch._foreach_norm(tensors, math.inf)).tolist()
-    else:  # several times faster there
-        ends = torch.stack([end for leaf in tensors for end in torch.aminmax(leaf)]).tolist()
-        # Both ends are NaN if any number is.
-        peaks = [max(abs(low), abs(high)) for low, high in zip(ends[::2], ends[1::2])]
-    yield from zip(floating, peaks)
+        norms: list[float] = torch.stack(torch._foreach_norm(tensors, math.inf)).tolist()
+        return norms
+    # Several times faster there. Both ends are NaN if any number is.
+    ends = torch.stack([end for leaf in tensors for end in torch.aminmax(leaf)]).tolist()
+    return [max(abs(low), abs(high)) for low, high in zip(ends[::2], ends[1::2])]
 
 
 def _by_path(tree: object, where: str, prefix: str = "") -> dict[str, Tensor]:
@@ -127,7 +130,11 @@ def _by_path(tree: object, where: str, prefix: str = "") -> dict[str, Tensor]:
         raise RefusedUpdate(f"{where}: a name must be non-empty text without '/', found {bad[:5]}")
     found: dict[str, Tensor] = {}
     for name, branch in tree.items():
-        found |= _by_path(branch, where, f"{prefix}/{name}" if prefix else name)
+        path = f"{prefix}/{name}" if prefix else name
+        if isinstance(branch, Tensor):  # most are: a call for each would cost more
+            found[path] = branch
+        else:
+            found |= _by_path(branch, where, path)
     return found
 
 

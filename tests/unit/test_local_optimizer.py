@@ -32,9 +32,13 @@ def zeros() -> dict[str, Tensor]:
 
 
 def optimizer_of(
-    weights: dict[str, nn.Parameter], training: LocalTraining, annotated: Tensor = ANNOTATED
+    weights: dict[str, nn.Parameter],
+    training: LocalTraining,
+    annotated: Tensor = ANNOTATED,
+    *,
+    recordable: bool = False,
 ) -> LocalOptimizer:
-    return LocalOptimizer(weights, training, training.lr, HEAD, annotated)
+    return LocalOptimizer(weights, training, training.lr, HEAD, annotated, recordable=recordable)
 
 
 def stepped(training: LocalTraining, steps: int = 5, **settings: Tensor) -> dict[str, nn.Parameter]:
@@ -189,6 +193,25 @@ def test_a_kept_state_continues_bit_for_bit(training):
     for step in range(3, 6):
         second.step(gradients(step))
     assert same_bits(weights, through)
+
+
+@pytest.mark.parametrize("training", KEPT)
+def test_a_restarted_optimizer_steps_as_a_new_one_does(training):
+    weights = parameters()
+    used = optimizer_of(weights, training, recordable=True)
+    for step in range(3):
+        used.step(gradients(step))
+    stored = used.state()
+    for saved in ({}, stored, {}):  # with nothing kept, with a memory, and without again
+        expected = parameters()
+        fresh = optimizer_of(expected, training, recordable=True)
+        fresh.load_state(saved)
+        fresh.step(gradients(7))
+        for name, value in parameters().items():
+            weights[name].data.copy_(value)
+        used.restart(training.lr, ANNOTATED, saved)
+        used.step(gradients(7))
+        assert same_bits(weights, expected)
 
 
 def test_a_state_is_a_copy():

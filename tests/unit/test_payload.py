@@ -6,7 +6,16 @@ import pytest
 import torch
 from torch import tensor
 
-from fedquilt.payload import Gather, Mean, Sum, over_leading_axes, summands, update_bytes
+from fedquilt.payload import (
+    Gather,
+    Mean,
+    PerClient,
+    Sum,
+    broadcast_bytes,
+    over_leading_axes,
+    summands,
+    update_bytes,
+)
 from fedquilt.tree import same_bits
 
 F64 = torch.float64
@@ -54,6 +63,14 @@ def test_summands_share_no_memory_with_what_was_sent():
     summands(Mean({"a": value}, weight))["weight"].add_(1)
     assert value.tolist() == [1.0, 1.0]
     assert weight.tolist() == [1.0, 1.0]
+
+
+def test_what_is_shared_counts_for_every_client_and_what_is_not_once_each():
+    payload = {
+        "weights": {"a": torch.zeros(3), "b": torch.zeros(2)},  # 20, for each of three
+        "own": PerClient({"one": torch.zeros(4), "two": torch.zeros(1)}, newcomer=torch.zeros(2)),
+    }
+    assert broadcast_bytes(payload, ["one", "two", "three"]) == 3 * 20 + 16 + 4 + 8
 
 
 def test_update_bytes_counts_values_and_weights():

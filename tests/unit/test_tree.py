@@ -13,6 +13,7 @@ from fedquilt.tree import (
     as_branch,
     byte_count,
     clone,
+    divided,
     flatten,
     from_branch,
     leaves,
@@ -108,6 +109,13 @@ def test_what_is_on_the_host_already_is_not_copied():
     assert found["b"]["c"] is tree["b"]["c"]
 
 
+def test_on_the_host_every_tensor_has_its_plain_layout():
+    there = torch.arange(24.0).reshape(1, 2, 3, 4).to(memory_format=torch.channels_last)
+    found = on_host({"a": there})["a"]
+    assert found.is_contiguous()
+    assert found.flatten().tolist() == list(range(24))
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_what_comes_from_a_gpu_is_all_there():
     steps = torch.full((2000, 2000), 1.0, device="cuda")
@@ -126,6 +134,12 @@ def test_add_scales_the_second_in_the_dtype_of_the_first():
 
 def test_sub():
     assert same_bits(sub({"a": tensor([5.0])}, {"a": tensor([2.0])}), {"a": tensor([3.0])})
+
+
+def test_divided():
+    found = divided({"a": tensor([6.0]), "b": {"c": tensor([[3.0, -9.0]])}}, 3)
+    assert same_bits(found, {"a": tensor([2.0]), "b": {"c": tensor([[1.0, -3.0]])}})
+    assert divided({}, 3) == {}
 
 
 def test_byte_count():

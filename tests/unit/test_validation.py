@@ -198,6 +198,12 @@ def test_integers_and_empty_tensors_are_fine():
     check_update(update, update, "site")
 
 
+def test_large_numbers_are_fine_though_their_sum_over_tensors_is_not_finite():
+    large = torch.full((2,), 1.5e308, dtype=torch.float64)
+    update = {"x": Sum({"one": large, "two": large})}
+    check_update(update, update, "site")
+
+
 def test_a_zero_weight_is_fine():
     check_update(good_update() | {"loss": Mean(tensor(1.0), 0.0)}, EXPECTED, "site")
 

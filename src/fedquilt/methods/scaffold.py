@@ -13,7 +13,7 @@ from fedquilt.methods.fedavg import FedAvg
 from fedquilt.payload import Sum, Update
 from fedquilt.task import Task
 from fedquilt.totals import Totals
-from fedquilt.tree import Weights, add, sub, tree_map, zeros_like
+from fedquilt.tree import Weights, add, divided, sub, zeros_like
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Scaffold(FedAvg):
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         kept = {**local.state}
-        control = tree_map(lambda total: total / steps, kept.pop("gradient_sum"))  # line 12
+        control = divided(kept.pop("gradient_sum"), steps)  # line 12
         change = sub(control, kept["control"])
         update = {**self.weights_update(local, weights), "control": Sum(change)}
         return update, {**kept, "control": control}

@@ -118,7 +118,8 @@ def run_client(
     """
     names = names_of_draws(task, data.name, round_index)
     with _drawing(workspace.device, *names, "network") if has_own_draws else nullcontext():
-        local = open_round(method, task, workspace, data, received, kept, round_index)
+        here = moved(received, workspace.device)
+        local = open_round(method, task, workspace, data, here, kept, round_index)
         workspace.trained.write(method.start(local))
         local.state = method.begin(local)
         done = Training(torch.zeros((), device=workspace.device))
@@ -142,14 +143,14 @@ def open_round(
     kept: State,
     round_index: int,
 ) -> Local:
-    """What the client sees before its first hook of the round."""
+    """What the client sees before its first hook; what it has received is on the device."""
     device = workspace.device
     names = names_of_draws(task, data.name, round_index)
     draws = generator_for(*names, "predictions")
     batches = partial(ordered_batches, data, task.viewing, draws, device)
     return Local(
         round_index=round_index,
-        received=moved(received, device),
+        received=received,
         state=moved(kept["method"] if "method" in kept else method.init_client(data), device),
         data=data.to(device),
         layout=task.layout,

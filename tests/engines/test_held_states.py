@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from fedquilt.client_states import StatesInMemory
@@ -62,6 +63,23 @@ def test_a_state_that_outgrew_its_tier_is_not_read_from_it_again() -> None:
     assert _first(held.get("a")) == 2.0
     held.write_down()
     assert _first(below.get("a")) == 2.0
+
+
+@pytest.mark.parametrize(("device_bytes", "host_bytes"), [(1000, 0), (0, 1000), (0, 0)])
+def test_the_layout_of_the_device_does_not_reach_the_store(
+    device_bytes: int, host_bytes: int
+) -> None:
+    below = StatesInMemory()
+    held = _held(below, device_bytes, host_bytes)
+    kernel = torch.arange(24.0).reshape(1, 2, 3, 4)
+    there = kernel.to(memory_format=torch.channels_last)
+    held.put("a", {"method": {"kernel": there}})
+    if device_bytes or host_bytes:  # copies between equal layouts are one call
+        assert held.get("a")["method"]["kernel"].stride() == there.stride()
+    held.write_down()
+    found = below.get("a")["method"]["kernel"]
+    assert found.is_contiguous()
+    assert torch.equal(found, kernel)
 
 
 def test_before_its_first_round_a_client_has_what_the_store_has() -> None:

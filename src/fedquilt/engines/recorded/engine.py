@@ -14,6 +14,7 @@ from fedquilt.audit import PseudoLabelAudit
 from fedquilt.client_states import ClientStates
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.local import LocalEngine, named_in_errors
+from fedquilt.engines.recorded.broadcast import Broadcast
 from fedquilt.engines.recorded.device_data import on_device
 from fedquilt.engines.recorded.device_share import DeviceShare, share_of
 from fedquilt.engines.recorded.held_states import HeldStates
@@ -23,7 +24,7 @@ from fedquilt.engines.recorded.turns import Turns
 from fedquilt.engines.recorded.visit import Visit
 from fedquilt.local_steps import names_of_draws
 from fedquilt.method import Method, State
-from fedquilt.payload import PerClient, Update, addressed, placed
+from fedquilt.payload import Update, placed
 from fedquilt.privacy.transform import PayloadTransform
 from fedquilt.seeding import seed_network_draws
 from fedquilt.task import Task
@@ -103,10 +104,7 @@ class RecordedEngine(LocalEngine):
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
     ) -> Iterator[tuple[str, Update, State]]:
         device = self.workspace.device
-        here = {
-            name: part if isinstance(part, PerClient) else tree_map(self._laid_out, part)
-            for name, part in payload.items()
-        }
+        here = Broadcast(payload, self._laid_out)
         has_own_slots = len(self._clients) <= len(self._slots)  # then rests come again for sure
         manner = Manner(self._is_cuda and not self._exact, 0 if has_own_slots else PATIENCE)
         turns = Turns(
@@ -125,14 +123,10 @@ class RecordedEngine(LocalEngine):
         slot: Slot,
         name: str,
         method: Method,
-        payload: State,
+        broadcast: Broadcast,
         round_index: int,
         manner: Manner,
     ) -> Visit:
-        received = {
-            part: tree_map(self._laid_out, value) if isinstance(payload[part], PerClient) else value
-            for part, value in addressed(payload, name).items()
-        }
         data, kept = self._on_device[name], self._states.get(name)
         slot.wait_for_others()  # after these: their copies may still be on their way
         names = names_of_draws(self._task, name, round_index)
@@ -140,7 +134,7 @@ class RecordedEngine(LocalEngine):
         with named_in_errors(name, method, round_index):
             if "method" not in kept:
                 kept = {"method": method.init_client(self._clients[name])}
-            return Visit(slot, method, self._task, data, received, kept, round_index, manner)
+            return Visit(slot, method, self._task, data, broadcast, kept, round_index, manner)
 
     def _laid_out(self, leaf: Tensor) -> Tensor:
         """On the device, in memory as in the slots: copies into equal layouts are one call."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from fedquilt.tree import Tree, leaves, tree_map, write_all
+from fedquilt.tree import Tree, flatten, leaves, tree_map, write_all
 
 Signature: TypeAlias = tuple[tuple[str, torch.Size, torch.dtype], ...]
 
@@ -15,6 +15,13 @@ Signature: TypeAlias = tuple[tuple[str, torch.Size, torch.dtype], ...]
 def signature(tree: Tree) -> Signature:
     """Names, shapes and dtypes: what must be equal for numbers to go into the same places."""
     return tuple((path, leaf.shape, leaf.dtype) for path, leaf in leaves(tree))
+
+
+class FixedTree(NamedTuple):
+    """Places, and what fits into them."""
+
+    tree: Any  # as a caller knows its shape
+    signature: Signature
 
 
 def fixed_copy(tree: Tree, *, channels_last: bool) -> Tree:
@@ -31,8 +38,9 @@ def fixed_copy(tree: Tree, *, channels_last: bool) -> Tree:
 def fill(places: Tree, values: Tree) -> None:
     """Write values into their places; a value that is in its place already costs nothing."""
     targets, sources = [], []
-    found, taken = dict(leaves(values)), {id(place) for _, place in leaves(places)}
-    for path, place in leaves(places):
+    found, fixed = flatten(values), flatten(places)
+    taken = {id(place) for place in fixed.values()}
+    for path, place in fixed.items():
         value = found[path]
         if value is not place and value.numel():
             targets.append(place)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from fedquilt.client_states import ClientStates
 from fedquilt.method import State
-from fedquilt.tree import byte_count, moved, on_host, tree_map
+from fedquilt.tree import byte_count, flatten, moved, on_host, tree_map
 
 
 class HeldStates:
@@ -15,6 +14,7 @@ class HeldStates:
 
     A client's state may be as large as its model, and be needed again a second later: writing it
     to disk every round would take longer than training. What finds no room is written at once.
+    What is held keeps the device's layout.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class HeldStates:
             self._below.put(client, on_host(state))
             return
         self._room[tier] -= size
-        kept = moved(state, self._device) if tier == "device" else tree_map(self._pinned, state)
+        kept = moved(state, self._device) if tier == "device" else self._pinned(state)
         self._held[client] = (tier, kept)
         self._unwritten.add(client)
 
@@ -53,7 +53,14 @@ class HeldStates:
             tier, state = self._held.pop(client)
             self._room[tier] += byte_count(state)
 
-    def _pinned(self, leaf: Tensor) -> Tensor:
-        """Memory that a GPU can read by itself; on a CPU it is memory like any other."""
-        place = torch.empty(leaf.shape, dtype=leaf.dtype, pin_memory=self._device.type == "cuda")
-        return place.copy_(leaf)
+    def _pinned(self, state: State) -> State:
+        """In memory that a GPU can read by itself; on a CPU it is memory like any other."""
+        is_gpu = self._device.type == "cuda"
+        places: State = tree_map(
+            lambda leaf: torch.empty_like(leaf, device="cpu", pin_memory=is_gpu), state
+        )
+        if targets := [*flatten(places).values()]:
+            torch._foreach_copy_(targets, [*flatten(state).values()], non_blocking=True)
+        if is_gpu:  # once, not for every tensor; then the state's own memory may be used again
+            torch.cuda.current_stream(self._device).synchronize()
+        return places

@@ -13,9 +13,10 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedquilt.client import Workspace
+from fedquilt.engines.recorded.broadcast import Broadcast
 from fedquilt.engines.recorded.chunk import Chunk
 from fedquilt.engines.recorded.device_share import DeviceShare
-from fedquilt.engines.recorded.fixed_tree import fill, fixed_copy, signature
+from fedquilt.engines.recorded.fixed_tree import FixedTree, fill, fixed_copy, signature
 from fedquilt.engines.recorded.step_player import StepPlayer
 from fedquilt.local_optimizer import LocalOptimizer
 from fedquilt.models.network import Network
@@ -56,6 +57,7 @@ class Slot:
         self.optimizers: dict[Hashable, LocalOptimizer] = {}
         self.recordings: dict[Hashable, Recording] = {}
         self._places: dict[Hashable, Tree] = {}
+        self._received: tuple[Broadcast, FixedTree] | None = None
         self.unrecordable: str | None = None  # why steps are not recorded, if they are not
 
     @property
@@ -81,14 +83,22 @@ class Slot:
         if self.stream is not None:
             torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
 
-    def hold(self, role: str, tree: Tree) -> Any:
+    def hold(self, role: str, tree: Tree) -> FixedTree:
         """The tree's numbers in the places kept for trees of this role and shape."""
-        key = (role, signature(tree))
+        shape = signature(tree)
+        key = (role, shape)
         if key in self._places:
             fill(self._places[key], tree)
         else:
             self._places[key] = fixed_copy(tree, channels_last=self.channels_last)
-        return self._places[key]
+        return FixedTree(self._places[key], shape)
+
+    def receive(self, broadcast: Broadcast, client: str) -> FixedTree:
+        """What the client gets; what all get is taken in once, by the first of them here."""
+        if self._received is None or self._received[0] is not broadcast:
+            self._received = (broadcast, self.hold("received by all", broadcast.shared))
+        shared, own = self._received[1], self.hold("received", broadcast.own(client))
+        return FixedTree({**shared.tree, **own.tree}, shared.signature + own.signature)
 
     def give_up_recording(self, reason: str) -> None:
         if self.unrecordable is None:
@@ -101,6 +111,7 @@ class Slot:
         self.optimizers.clear()
         self.recordings.clear()
         self._places.clear()
+        self._received = None
         self.unrecordable = None
 
 

@@ -16,7 +16,7 @@ from fedquilt.engines.recorded.chunk import (
     segments,
     steps_in_a_chunk,
 )
-from fedquilt.engines.recorded.fixed_tree import fill, signature
+from fedquilt.engines.recorded.fixed_tree import Signature, fill, signature
 from fedquilt.engines.recorded.slot import Recording, Slot
 from fedquilt.engines.recorded.step_player import (
     StepLocal,
@@ -61,13 +61,12 @@ class StagePlay:
         self._most_steps = steps_in_a_chunk(self._pools, task.image_shape, most_bytes)
         self._lr = method.training.lr_at(local.round_index, task.round_count)
         self._annotated = local.data.known.any(0)
-        self._received = signature(local.received)
 
-    def begin(self, memory: State) -> None:
+    def begin(self, memory: State, received: Signature) -> None:
         """Put the client's numbers into the slot's places."""
-        self._memory = memory
-        self._places: State = self._slot.hold(f"state in {self._stage.name}", self._local.state)
-        self._kept = signature(self._places)
+        self._memory, self._received = memory, received
+        held = self._slot.hold(f"state in {self._stage.name}", self._local.state)
+        self._places, self._kept = held.tree, held.signature
         self._optimizer = self._fresh_optimizer() if self._stage.trains else None
         # Here, on the slot's stream: pools may rest on numbers that are still being computed there.
         # All on the device now: a copy between two chunks would wait for the steps before it.
@@ -179,13 +178,13 @@ class StagePlay:
         slot, player = self._slot, recording.player
         try:
             if is_new:
-                self._on_trial(player, recording.chunk)
+                self._on_trial(player, recording.chunk, segment)
             if self._is_due(player, segment):
                 player.record(slot.stream, slot.memory)
         except Unrecordable as error:
             slot.give_up_recording(str(error))
             player = self._player(self._local, recording.chunk, segment)
-            self._on_trial(player, recording.chunk)
+            self._on_trial(player, recording.chunk, segment)
         return Recording(player, recording.chunk)
 
     def _is_due(self, player: StepPlayer, segment: Segment) -> bool:
@@ -195,16 +194,18 @@ class StagePlay:
         player.met += 1
         return not self._is_rest(segment) or player.met > self._manner.patience
 
-    def _on_trial(self, player: StepPlayer, chunk: Chunk) -> None:
+    def _on_trial(self, player: StepPlayer, chunk: Chunk, segment: Segment) -> None:
         slot, network = self._slot, self._slot.workspace.trained
+        # Libraries choose their kernels (for a rest by rule), then set up the slot's memory.
+        ways = [slot.at_work] if self._is_rest(segment) else [slot.choosing_kernels, slot.at_work]
         weights, state, loss = network.read(), clone(self._places), slot.loss.clone()
         optimizer, device = self._optimizer, slot.workspace.device
         memory = {} if optimizer is None else optimizer.state() or self._memory
         try:
             with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-                for way in (slot.choosing_kernels, slot.at_work):
+                for way in ways:
                     chunk.next.zero_()
-                    with way():  # libraries choose their kernels, then set up the slot's memory
+                    with way():
                         player.take()
         finally:
             network.write(weights)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
-
 from fedquilt.client import Training, close_round, open_round, require_finite
 from fedquilt.data.client_data import ClientData
+from fedquilt.engines.recorded.broadcast import Broadcast
 from fedquilt.engines.recorded.slot import Slot
 from fedquilt.engines.recorded.stage_play import Manner, StagePlay
 from fedquilt.method import Method, State
 from fedquilt.payload import Update
 from fedquilt.task import Task
-from fedquilt.tree import tree_map
 
 
 class Visit:
@@ -23,13 +21,13 @@ class Visit:
         method: Method,
         task: Task,
         data: ClientData,
-        received: State,
+        broadcast: Broadcast,
         kept: State,
         round_index: int,
         manner: Manner,
     ) -> None:
         self._slot, self._method, self._task, self._manner = slot, method, task, manner
-        self._data, self._received, self._kept = data, received, kept
+        self._data, self._broadcast, self._kept = data, broadcast, kept
         self._round_index = round_index
         self._memories: State = kept.get("optimizer", {})
 
@@ -41,7 +39,7 @@ class Visit:
             local.stage, local.stage_number = stage.name, number
             with slot.at_work():
                 play = StagePlay(slot, self._method, self._task, local, stage, self._manner)
-                play.begin(self._memories.get(stage.name, {}))
+                play.begin(self._memories.get(stage.name, {}), self._received)
             yield from play.steps()
             with slot.at_work():
                 local.state, memory = play.end()
@@ -52,9 +50,16 @@ class Visit:
     def _open(self) -> None:
         slot, method, workspace = self._slot, self._method, self._slot.workspace
         with slot.at_work():
-            held = slot.hold("received", self._received)
+            received = slot.receive(self._broadcast, self._data.name)
+            self._received = received.signature
             self._local = open_round(
-                method, self._task, workspace, self._data, held, self._kept, self._round_index
+                method,
+                self._task,
+                workspace,
+                self._data,
+                received.tree,
+                self._kept,
+                self._round_index,
             )
             workspace.trained.write(method.start(self._local))
             self._local.state = method.begin(self._local)
@@ -62,15 +67,14 @@ class Visit:
         self._done = Training(slot.loss)
 
     def close(self) -> tuple[Update, State]:
-        """What the client sends and keeps, still on the device, updates in the slot's layout.
+        """What the client sends and keeps, still on the device and in the slot's layout.
 
         Nothing is waited for: see :meth:`require_finite_loss`.
         """
         self._slot.make_others_wait()
         weights = self._slot.workspace.trained.read()
         self._done.loss = self._slot.loss.clone()
-        update, state = close_round(self._method, self._local, weights, self._done)
-        return update, tree_map(torch.Tensor.contiguous, state)
+        return close_round(self._method, self._local, weights, self._done)
 
     def require_finite_loss(self) -> None:
         """Wait until the client is done, and stop where its training has failed."""

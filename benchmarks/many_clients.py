@@ -21,14 +21,14 @@ from torch import Tensor
 from benchmarks.gpu import BATCH, CLASSES, task_of
 from benchmarks.recording import Row, write_results
 from fedquilt.data.client_data import ClientData
-from fedquilt.engines.recorded.engine import PATIENCE, RecordedEngine
+from fedquilt.engines.recorded.engine import RecordedEngine
 from fedquilt.method import Method
 from fedquilt.methods import METHODS
 from fedquilt.registry import find
 from fedquilt.rounds import run_rounds, start_server
 
 FEW = 10
-FIRST = PATIENCE + 1  # rounds until also the rests of epochs are recorded, if all take part
+FIRST = 5  # rounds in which nearly all steps are recorded
 SPREAD = 1.0  # of the logarithm of clients' sizes
 
 
@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--images", type=int, default=40_000)
     parser.add_argument("--pixels", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=2, help="measured, after the first ones")
+    parser.add_argument("--rounds", type=int, default=5, help="measured, after the first ones")
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--backbone", default="resnet18")
     parser.add_argument("--device", default="cuda", help="cpu to try the script")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -61,32 +60,37 @@ def test_the_rest_of_an_epoch_takes_no_room_for_more_steps_than_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("slots", "from_recordings"),
+    ("slots", "recorded"),
     [
-        (3, [{8, 3, 5}] * 4),  # a slot for each
-        (1, [{8}, {8}, {8, 3, 5}, {8, 3, 5}]),  # rests only when they come for the third time
+        (1, ["3 8", "", ""]),  # site-0 has 8 and 3 images a step, the others have 8 twice
+        (2, ["3 8 8", "", ""]),
     ],
 )
-def test_rests_are_recorded_when_they_come_often_enough(
-    slots: int, from_recordings: list[set[int]], monkeypatch: pytest.MonkeyPatch
+def test_a_step_is_recorded_when_a_slot_meets_its_length_for_the_first_time(
+    slots: int, recorded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lengths: set[int] = set()
+    lengths: list[str] = []
 
     def record(player: StepPlayer, stream: object, memory: object) -> None:
-        def replay() -> None:
-            EVENTS.clear()
-            player.take()
-            lengths.update(int(event.split()[0]) for event in EVENTS)
-
-        player._graph = SimpleNamespace(replay=replay)  # type: ignore[assignment]
+        lengths.append(EVENTS[-1].split()[0])  # of the trial just before
 
     monkeypatch.setattr(Slot, "records", True)
     monkeypatch.setattr(StepPlayer, "record", record)
-    federation = make_federation(rounds=4).shortened(site_0=11, site_1=5, site_2=8)
+    federation = make_federation(rounds=3).shortened(site_0=11, site_1=16, site_2=16)
     method = Looking(training=LocalTraining(batch_size=8))
     engine = _engine(federation, slots=slots)
     server, found = start_server(method, federation.task, engine), []
     for _ in run_rounds(method, federation.task, engine, server):
-        found.append(set(lengths))
+        found.append(" ".join(sorted(lengths)))
         lengths.clear()
-    assert found == from_recordings
+    assert found == recorded
+
+
+def test_a_client_goes_to_a_slot_that_has_met_a_rest_of_its_length() -> None:
+    annotated = ((0,), (1,), (2,), (0, 1))
+    federation = make_federation(rounds=3, annotated=annotated, images_each=30)
+    federation = federation.shortened(site_0=11, site_1=13, site_2=21, site_3=19)
+    engine = _engine(federation, slots=2)
+    trained(federation, FedAvg(training=LocalTraining(batch_size=8)), engine)
+    # Rests of 3, 5, 5 and 3 images: without a choice the third would follow the first.
+    assert [slot.rests_met for slot in engine._slots] == [{3}, {5}]

@@ -22,6 +22,7 @@ class Log:
         turns = Turns(
             self._slots,
             [*self.lengths],
+            choose=lambda free, name: free[0],
             enter=lambda slot, name: FakeVisit(self, str(slot), name),
             named=lambda name: nullcontext(),
         )

@@ -19,7 +19,6 @@ from fedquilt.engines.recorded.device_data import on_device
 from fedquilt.engines.recorded.device_share import DeviceShare, share_of
 from fedquilt.engines.recorded.held_states import HeldStates
 from fedquilt.engines.recorded.slot import Slot
-from fedquilt.engines.recorded.stage_play import Manner
 from fedquilt.engines.recorded.turns import Turns
 from fedquilt.engines.recorded.visit import Visit
 from fedquilt.local_steps import names_of_draws
@@ -32,7 +31,6 @@ from fedquilt.totals import Totals
 from fedquilt.tree import on_host, tree_map
 
 SLOTS = 16
-PATIENCE = 2  # a guess: a recording that is played only once or twice is not worth its making
 PINNED_BYTES = 2**34
 
 
@@ -105,12 +103,11 @@ class RecordedEngine(LocalEngine):
     ) -> Iterator[tuple[str, Update, State]]:
         device = self.workspace.device
         here = Broadcast(payload, self._laid_out)
-        has_own_slots = len(self._clients) <= len(self._slots)  # then rests come again for sure
-        manner = Manner(self._is_cuda and not self._exact, 0 if has_own_slots else PATIENCE)
         turns = Turns(
             self._slots,
             cohort,
-            enter=lambda slot, name: self._visit(slot, name, method, here, round_index, manner),
+            choose=lambda free, name: self._slot_for(free, name, method.training.batch_size),
+            enter=lambda slot, name: self._visit(slot, name, method, here, round_index),
             named=lambda name: named_in_errors(name, method, round_index),
         )
         # Dropout and the like draw from torch's own generators.
@@ -118,14 +115,15 @@ class RecordedEngine(LocalEngine):
             for name, update, state in turns:
                 yield name, placed(update, device), state
 
+    def _slot_for(self, free: Sequence[Slot], name: str, batch_size: int) -> Slot:
+        """One that has recorded a rest of the client's length before, if there is any."""
+        rest = len(self._clients[name]) % batch_size
+        slot = next((slot for slot in free if rest in slot.rests_met), free[0])
+        slot.rests_met.add(rest)
+        return slot
+
     def _visit(
-        self,
-        slot: Slot,
-        name: str,
-        method: Method,
-        broadcast: Broadcast,
-        round_index: int,
-        manner: Manner,
+        self, slot: Slot, name: str, method: Method, broadcast: Broadcast, round_index: int
     ) -> Visit:
         data, kept = self._on_device[name], self._states.get(name)
         slot.wait_for_others()  # after these: their copies may still be on their way
@@ -134,7 +132,7 @@ class RecordedEngine(LocalEngine):
         with named_in_errors(name, method, round_index):
             if "method" not in kept:
                 kept = {"method": method.init_client(self._clients[name])}
-            return Visit(slot, method, self._task, data, broadcast, kept, round_index, manner)
+            return Visit(slot, method, self._task, data, broadcast, kept, round_index)
 
     def _laid_out(self, leaf: Tensor) -> Tensor:
         """On the device, in memory as in the slots: copies into equal layouts are one call."""
@@ -159,6 +157,7 @@ class RecordedEngine(LocalEngine):
                     self.workspace.frozen,
                     self.workspace.device,
                     channels_last=self._channels_last,
+                    draws_on_device=self._is_cuda and not self._exact,
                     share=self._share,
                 )
             )

@@ -42,6 +42,7 @@ class Slot:
         device: torch.device,
         *,
         channels_last: bool,
+        draws_on_device: bool = False,
         share: DeviceShare | None = None,
     ) -> None:
         network = task.build_network().to(device).train()
@@ -50,6 +51,7 @@ class Slot:
             network = network.to(memory_format=torch.channels_last)
         self.workspace = Workspace(network, frozen, device, prediction_batch(task, device))
         self.channels_last = channels_last
+        self.draws_on_device = draws_on_device  # augmentation; or the reference's own draws
         self._share = share
         self.loss = torch.zeros((), device=device)
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -58,6 +60,7 @@ class Slot:
         self.recordings: dict[Hashable, Recording] = {}
         self._places: dict[Hashable, Tree] = {}
         self._received: tuple[Broadcast, FixedTree] | None = None
+        self.rests_met: set[int] = set()  # how many images its clients had beyond whole batches
         self.unrecordable: str | None = None  # why steps are not recorded, if they are not
 
     @property
@@ -112,6 +115,7 @@ class Slot:
         self.recordings.clear()
         self._places.clear()
         self._received = None
+        self.rests_met.clear()
         self.unrecordable = None
 
 

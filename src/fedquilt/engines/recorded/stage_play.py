@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -38,22 +38,12 @@ from fedquilt.task import Task
 from fedquilt.tree import clone
 
 
-@dataclass(frozen=True)
-class Manner:
-    """How an engine plays; all but speed and the last digits is the same."""
-
-    draw_on_device: bool  # augmentation; otherwise the reference engine's own draws
-    patience: int  # how often a slot plays a rest of some length before it records that
-
-
 class StagePlay:
     """Draws, hooks and their order are those of ``client.run_client``."""
 
-    def __init__(
-        self, slot: Slot, method: Method, task: Task, local: Local, stage: Stage, manner: Manner
-    ) -> None:
+    def __init__(self, slot: Slot, method: Method, task: Task, local: Local, stage: Stage) -> None:
         self._slot, self._method, self._task = slot, method, task
-        self._local, self._stage, self._manner = local, stage, manner
+        self._local, self._stage = local, stage
         self._network = slot.workspace.training
         self._pools = method.pools(local)
         self.step_count = step_count(method, stage, self._pools[0], len(local.data))
@@ -82,7 +72,8 @@ class StagePlay:
             with slot.at_work():
                 recording, is_new = self._recording(segment)
                 load_chunk(recording.chunk, segment, data, self._pools, viewing, generators, device)
-                recording = self._made_ready(recording, segment, is_new)
+                if is_new:
+                    recording = self._made_ready(recording, segment)
             for _ in range(segment.steps):
                 with slot.at_work():
                     recording.player.play()
@@ -114,7 +105,7 @@ class StagePlay:
     def _augmentation(self, place: int) -> torch.Generator:
         """The reference's generator, or one of the device with the same seed, which is faster."""
         reference = pool_generator(self._task, self._local, "augmentation", place)
-        if not self._manner.draw_on_device:
+        if not self._slot.draws_on_device:
             return reference
         return torch.Generator(self._slot.workspace.device).manual_seed(reference.initial_seed())
 
@@ -170,29 +161,21 @@ class StagePlay:
         # Clients' rests are of all lengths, each played once an epoch: not worth a search.
         return StepPlayer(kernels_by_rule()(step) if self._is_rest(segment) else step)
 
-    def _made_ready(self, recording: Recording, segment: Segment, is_new: bool) -> Recording:
-        """Take a new step on trial and undo it; record a step that comes often enough.
+    def _made_ready(self, recording: Recording, segment: Segment) -> Recording:
+        """Take a new step on trial, undo it, and record it.
 
         A step that cannot be recorded is played all the same, and the slot knows why.
         """
         slot, player = self._slot, recording.player
         try:
-            if is_new:
-                self._on_trial(player, recording.chunk, segment)
-            if self._is_due(player, segment):
+            self._on_trial(player, recording.chunk, segment)
+            if slot.records:
                 player.record(slot.stream, slot.memory)
         except Unrecordable as error:
             slot.give_up_recording(str(error))
             player = self._player(self._local, recording.chunk, segment)
             self._on_trial(player, recording.chunk, segment)
         return Recording(player, recording.chunk)
-
-    def _is_due(self, player: StepPlayer, segment: Segment) -> bool:
-        """Whether to record the step now; a whole batch at once, as it is played again for sure."""
-        if not self._slot.records or player.is_recorded:
-            return False
-        player.met += 1
-        return not self._is_rest(segment) or player.met > self._manner.patience
 
     def _on_trial(self, player: StepPlayer, chunk: Chunk, segment: Segment) -> None:
         slot, network = self._slot, self._slot.workspace.trained

@@ -46,12 +46,7 @@ def kernels_by_rule() -> Iterator[None]:
 class StepPlayer:
     def __init__(self, step: Callable[[], None]) -> None:
         self.take = step  # as it is, without a recording
-        self.met = 0  # how often it was about to be played without a recording
         self._graph: torch.cuda.CUDAGraph | None = None
-
-    @property
-    def is_recorded(self) -> bool:
-        return self._graph is not None
 
     def record(self, stream: torch.cuda.Stream | None, memory: Any) -> None:
         """Record the step without taking it. Everything it reads must outlive the recording."""

@@ -44,11 +44,12 @@ class Turns:
         self,
         slots: Sequence[Slot],
         cohort: Sequence[str],
+        choose: Callable[[Sequence[Slot], str], Slot],  # which of the free slots a client gets
         enter: Callable[[Slot, str], Visit],
         named: Callable[[str], AbstractContextManager[None]],  # adds a client's name to errors
     ) -> None:
-        self._slots, self._enter, self._named = slots, enter, named
-        self._free, self._waiting = deque(slots), deque(cohort)
+        self._slots, self._choose, self._enter, self._named = slots, choose, enter, named
+        self._free, self._waiting = list(slots), deque(cohort)
         self._owed = deque(cohort)
         self._guests: dict[str, _Guest] = {}
         self._over: dict[str, tuple[Visit, Update, State]] = {}
@@ -68,7 +69,9 @@ class Turns:
         newcomers = set()
         most = ROUNDS_HELD * len(self._slots)
         while self._free and self._waiting and len(self._guests) + len(self._over) < most:
-            name, slot = self._waiting.popleft(), self._free.popleft()
+            name = self._waiting.popleft()
+            slot = self._choose(self._free, name)
+            self._free.remove(slot)
             visit = self._enter(slot, name)
             self._guests[name] = _Guest(slot, visit, visit.steps())
             newcomers.add(name)

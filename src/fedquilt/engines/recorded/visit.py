@@ -8,7 +8,7 @@ from fedquilt.client import Training, close_round, open_round, require_finite
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.recorded.broadcast import Broadcast
 from fedquilt.engines.recorded.slot import Slot
-from fedquilt.engines.recorded.stage_play import Manner, StagePlay
+from fedquilt.engines.recorded.stage_play import StagePlay
 from fedquilt.method import Method, State
 from fedquilt.payload import Update
 from fedquilt.task import Task
@@ -24,9 +24,8 @@ class Visit:
         broadcast: Broadcast,
         kept: State,
         round_index: int,
-        manner: Manner,
     ) -> None:
-        self._slot, self._method, self._task, self._manner = slot, method, task, manner
+        self._slot, self._method, self._task = slot, method, task
         self._data, self._broadcast, self._kept = data, broadcast, kept
         self._round_index = round_index
         self._memories: State = kept.get("optimizer", {})
@@ -38,7 +37,7 @@ class Visit:
         for number, stage in enumerate(self._method.stages(local.round_index)):
             local.stage, local.stage_number = stage.name, number
             with slot.at_work():
-                play = StagePlay(slot, self._method, self._task, local, stage, self._manner)
+                play = StagePlay(slot, self._method, self._task, local, stage)
                 play.begin(self._memories.get(stage.name, {}), self._received)
             yield from play.steps()
             with slot.at_work():

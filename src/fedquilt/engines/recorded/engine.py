@@ -15,6 +15,7 @@ from fedquilt.client_states import ClientStates
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.local import LocalEngine, named_in_errors
 from fedquilt.engines.recorded.broadcast import Broadcast
+from fedquilt.engines.recorded.collector import no_search_for_garbage
 from fedquilt.engines.recorded.device_data import on_device
 from fedquilt.engines.recorded.device_share import DeviceShare, share_of
 from fedquilt.engines.recorded.held_states import HeldStates
@@ -90,7 +91,9 @@ class RecordedEngine(LocalEngine):
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
     ) -> Totals:
         self._prepare(method, len(cohort))
-        with self._kernels():
+        # Hooks that cannot be recorded are called at every step, and may leave cycles each time.
+        undisturbed = nullcontext() if self.unrecordable else no_search_for_garbage()
+        with self._kernels(), undisturbed:
             totals = super().exchange(method, payload, round_index, cohort)
         return replace(
             totals,

@@ -1,0 +1,81 @@
+"""A round leaves Python no cycles to search for, so that the search can be put off meanwhile."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+
+import pytest
+from tiny_federation import METHOD_NAMES, make_federation, make_method
+from torch import Tensor
+
+from fedquilt.data.loading.batches import Batch
+from fedquilt.engines.recorded.engine import RecordedEngine
+from fedquilt.method import Local, Method
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.rounds import start_server
+
+WAS_ON: list[bool] = []
+
+
+def _found_after_a_round(method: Method) -> list[str]:
+    """What kinds of objects a fourth round leaves in cycles: until then some things are made."""
+    federation = make_federation(annotated=((0,), (1,), (2,), (0, 1))).fitted(method)
+    engine = RecordedEngine(federation.task, federation.clients, device="cpu", slots=2)
+    server, cohort = start_server(method, federation.task, engine), sorted(federation.clients)
+    for round_index in range(3):
+        totals = engine.exchange(method, method.broadcast(server), round_index, cohort)
+        server = method.update(server, totals)
+    payload = method.broadcast(server)
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        engine.exchange(method, payload, 3, cohort)
+        gc.collect()
+        return [type(found).__name__ for found in gc.garbage]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Circular(FedAvg):
+    """Leaves a cycle at every step, and notes whether Python would search for it."""
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        WAS_ON.append(gc.isenabled())
+        cycle: list[object] = [batch.rows]
+        cycle.append(cycle)
+        return super().loss(local, batch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unrecordable(Circular):
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        assert local.round_index >= 0
+        return super().loss(local, batch)
+
+
+@pytest.mark.parametrize("name", METHOD_NAMES)
+def test_a_round_leaves_no_cycles(name: str) -> None:
+    assert _found_after_a_round(make_method(name)) == []
+
+
+def test_a_cycle_would_be_found() -> None:
+    assert "list" in _found_after_a_round(Circular())
+
+
+@pytest.mark.parametrize(("method", "is_searched"), [(Circular(), False), (Unrecordable(), True)])
+def test_the_search_is_put_off_only_while_recorded_steps_are_played(
+    method: Method, is_searched: bool
+) -> None:
+    federation = make_federation()
+    engine = RecordedEngine(federation.task, federation.clients, device="cpu", slots=2)
+    server, cohort = start_server(method, federation.task, engine), sorted(federation.clients)
+    for round_index in range(2):
+        WAS_ON.clear()
+        engine.exchange(method, method.broadcast(server), round_index, cohort)
+        assert gc.isenabled()
+    assert set(WAS_ON) == {is_searched}

@@ -51,6 +51,7 @@ def _row(table: PublishedTable, row: Row, finished: Finished) -> dict[str, Any]:
         values[AVERAGE] = average
     return {
         "row": row.name,
+        "place": table.rows.index(row),
         "label": row.label,
         "kind": row.kind,
         "seeds": sorted({run.seed for run, _ in finished}),

@@ -46,7 +46,8 @@ def save_reproduced_picture(summary: Mapping[str, Any], path: Path) -> None:
 
 def _draw_series(axes: Axes, summary: Mapping[str, Any], metric: str) -> None:
     columns = summary["columns"]
-    for position, row in enumerate(summary["rows"]):
+    for row in summary["rows"]:
+        position = row["place"]  # in the whole table: a method looks the same in all its pictures
         cells = [row["columns"].get(column, {}).get(metric, {}) for column in columns]
         is_own = row["label"] == summary["criterion"]["method"]
         # Colours come again, markers do not; the table's own method stands out.

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from rich.console import Console
 
 from fedquilt.criterion import AmongBest
@@ -91,6 +92,10 @@ SHARES = {
 def summary_of(**changes: Any) -> dict[str, Any]:
     table = made_up_table(**changes)
     return reproduced(table, made_up_runs(table, SHARES))
+
+
+def named(line: Line2D) -> bool:
+    return str(line.get_label()) in ("Bound", "Ours", "Good", "Weak", "Ported")
 
 
 def printed(table: Any) -> str:
@@ -195,6 +200,19 @@ def test_picture_dashes_the_paper_on_the_same_data_only(figures: list[Figure], t
     ]
     assert [80.0, 70.0] in dashed[0]
     assert dashed[1] == []
+
+
+def test_a_method_looks_the_same_whichever_others_ran(figures: list[Figure], tmp_path: Path):
+    table = made_up_table()
+    for shares in (SHARES, {"weak": SHARES["weak"]}):
+        summary = reproduced(table, made_up_runs(table, shares))
+        reproduced_picture.save_reproduced_picture(summary, tmp_path)
+    looks = [
+        [(line.get_color(), line.get_marker()) for line in figure.axes[0].lines if named(line)]
+        for figure in figures
+    ]
+    assert looks[0][3] == looks[1][0]
+    assert looks[0][0] != looks[1][0]
 
 
 @pytest.mark.parametrize(("metrics", "shape"), [(1, (1, 1)), (3, (1, 3)), (4, (2, 2)), (5, (2, 3))])

@@ -53,11 +53,20 @@ def gap(first: Tree, second: Tree) -> float:
     return float(torch.stack(gaps).max())
 
 
-def compared(name: str, backbone: str) -> dict[str, object]:
-    settings = {"dropout": 0.0} if name in ("fedlgt", "fedc-tran") else {}
-    method = make_method(name, **settings)
+def by_descent(method: Method) -> Method:
+    """With SGD, whose steps do not blow up the last bit of a gradient near 0, as Adam's do."""
     training = replace(method.training, optimizer="sgd", momentum=0.5, decay="coupled")
-    method = replace(method, training=training)
+    return replace(method, training=training)
+
+
+def comparable(name: str) -> Method:
+    """By descent and without dropout, which draws other numbers on a GPU."""
+    settings = {"dropout": 0.0} if name in ("fedlgt", "fedc-tran") else {}
+    return by_descent(make_method(name, **settings))
+
+
+def compared(name: str, backbone: str) -> dict[str, object]:
+    method = comparable(name)
     federation = make_federation(backbone=backbone).fitted(method)
     reference = trained(federation, method, federation.engine())
     engine = RecordedEngine(federation.task, federation.clients, device="cuda", exact=True)

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 from fedquilt.version import VERSION
 
 if TYPE_CHECKING:
+    from fedquilt.engines.engine_choice import EngineChoice
     from fedquilt.finished_run import Run, read_run
     from fedquilt.pictured_run import run
     from fedquilt.recipe import Recipe, read_recipe, recipe_from
 
 __version__ = VERSION
-__all__ = ["Recipe", "Run", "read_recipe", "read_run", "recipe_from", "run"]
+__all__ = ["EngineChoice", "Recipe", "Run", "read_recipe", "read_run", "recipe_from", "run"]
 
 _HOMES = {
     "run": "fedquilt.pictured_run",
+    "EngineChoice": "fedquilt.engines.engine_choice",
     "Run": "fedquilt.finished_run",
     "read_run": "fedquilt.finished_run",
     "Recipe": "fedquilt.recipe",

@@ -11,7 +11,8 @@ from fedquilt.atomic_files import write_json
 from fedquilt.audit import PseudoLabelAudit
 from fedquilt.checkpoint import Checkpoints
 from fedquilt.data.source import Splits
-from fedquilt.engines.choice import EngineName, build_engine
+from fedquilt.engines.choice import build_engine
+from fedquilt.engines.engine_choice import EngineChoice, EngineName
 from fedquilt.environment import environment
 from fedquilt.method import State
 from fedquilt.metrics import nan_to_none
@@ -35,7 +36,7 @@ def run(
     resume: bool = False,
     cache: Path = CACHE,
     device: str = "cpu",
-    engine: EngineName = "auto",
+    engine: EngineName | EngineChoice = "auto",
     observe: Observer = lambda event, facts: None,
     splits: Splits | None = None,
 ) -> RunFolder:
@@ -43,6 +44,7 @@ def run(
 
     Args:
         out: the run's folder; it must be new unless ``resume``.
+        engine: a name, or an ``EngineChoice`` to say more.
         observe: is told of the beginning, of notices, of every round and of the end.
         splits: the data, if it is loaded already.
     """
@@ -50,7 +52,8 @@ def run(
     with folder.begin(recipe, resume=resume):
         simulation = simulate(recipe, cache, splits)
         folder.keep(recipe, simulation.allocation)
-        run_ = _Run(recipe, folder, simulation, device, engine, observe)
+        choice = engine if isinstance(engine, EngineChoice) else EngineChoice(engine)
+        run_ = _Run(recipe, folder, simulation, device, choice, observe)
         run_.restore()
         try:
             run_.train()
@@ -70,7 +73,7 @@ class _Run:
         folder: RunFolder,
         simulation: Simulation,
         device: str,
-        engine: EngineName,
+        engine: EngineChoice,
         observe: Observer,
     ) -> None:
         self.recipe, self.folder, self.simulation = recipe, folder, simulation

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
 from torch import nn
 
-from benchmarks.engine_agreement import STATED, gap, trained
+from benchmarks.engine_agreement import STATED, by_descent, comparable, gap, trained
 from fedquilt.client_states import StatesInMemory
 from fedquilt.engines.local import LocalEngine
 from fedquilt.engines.recorded.engine import RecordedEngine
@@ -19,12 +17,6 @@ from fedquilt.rounds import run_rounds, start_server
 from fedquilt.tree import leaves, same_bits
 
 every_method = pytest.mark.parametrize("name", METHOD_NAMES)
-
-
-def _by_descent(method: Method) -> Method:
-    """With SGD, whose steps do not blow up the last bit of a gradient near 0, as Adam's do."""
-    training = replace(method.training, optimizer="sgd", momentum=0.5, decay="coupled")
-    return replace(method, training=training)
 
 
 def _trained(federation: Federation, method: Method, engine: LocalEngine) -> State:
@@ -42,7 +34,7 @@ def _draws_inside_steps(federation: Federation) -> bool:
 
 @every_method
 def test_recorded_on_a_cpu_is_the_reference_bit_for_bit(name: str) -> None:
-    method = _by_descent(make_method(name))
+    method = by_descent(make_method(name))
     federation = make_federation(rounds=3, annotated=((0,), (1,), (2,), (0, 1))).fitted(method)
     slots = 1 if _draws_inside_steps(federation) else 2
     kept, recorded_kept = StatesInMemory(), StatesInMemory()
@@ -78,10 +70,9 @@ def test_threaded_is_the_reference_bit_for_bit(name: str, monkeypatch: pytest.Mo
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @every_method
 def test_recorded_on_a_gpu_is_close_to_the_reference(name: str) -> None:
-    method = _by_descent(make_method(name))
+    method = comparable(name)
     federation = make_federation(rounds=3).fitted(method)
-    if _draws_inside_steps(federation):
-        pytest.skip("dropout draws other numbers on a GPU")
+    assert not _draws_inside_steps(federation)  # other numbers on a GPU
     expected = trained(federation, method, federation.engine())
     engine = RecordedEngine(federation.task, federation.clients, device="cuda", exact=True)
     found = trained(federation, method, engine)
@@ -93,7 +84,7 @@ def test_recorded_on_a_gpu_is_close_to_the_reference(name: str) -> None:
 
 @every_method
 def test_layouts_of_the_device_do_not_leave_the_recorded_engine(name: str) -> None:
-    method = _by_descent(make_method(name))
+    method = by_descent(make_method(name))
     federation = make_federation(rounds=1).fitted(method)
     kept = StatesInMemory()
     engine = RecordedEngine(federation.task, federation.clients, states=kept, device="cpu")

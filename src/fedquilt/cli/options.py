@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedquilt.errors import UserError, nearest
+from fedquilt.errors import UserError
 
 DEFAULT_CACHE = Path(".cache") / "fedquilt"
 
@@ -31,13 +31,6 @@ def require_device(device: str) -> None:
         raise UserError(f"--device is cpu or cuda, found {device!r}")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError("--device cuda: torch finds no CUDA device here; use --device cpu")
-
-
-def require_engine(engine: str) -> str:
-    known = ("auto", "local", "threaded", "recorded")
-    if engine not in known:
-        raise UserError(f"--engine {engine!r} is unknown{nearest(engine, known)}")
-    return engine
 
 
 def require_share(threshold: float | None) -> None:

@@ -10,17 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedquilt.catalogue import find_recipe
-from fedquilt.cli import own_data
+from fedquilt.cli import engine_options, own_data
 from fedquilt.cli.console import Notes, note, print_json, say
-from fedquilt.cli.options import (
-    DEFAULT_CACHE,
-    AsJson,
-    Cache,
-    Device,
-    require_device,
-    require_engine,
-)
+from fedquilt.cli.options import DEFAULT_CACHE, AsJson, Cache, Device, require_device
 from fedquilt.cli.progress import RunProgress
+from fedquilt.engines.engine_choice import SLOTS, EngineChoice
 from fedquilt.errors import UserError
 
 if TYPE_CHECKING:
@@ -51,12 +45,10 @@ def run(
     rounds: Rounds = None,
     seed: Seed = None,
     device: Device = "cpu",
-    engine: Annotated[
-        str,
-        typer.Option(
-            help="auto; local: clients in turn; threaded: one per core; recorded: for a GPU."
-        ),
-    ] = "auto",
+    engine: engine_options.Engine = "auto",
+    slots: engine_options.Slots = SLOTS,
+    channels_last: engine_options.ChannelsLast = True,
+    exact: engine_options.Exact = False,
     cache: Cache = DEFAULT_CACHE,
     as_json: AsJson = False,
     data: own_data.DataFolder = None,
@@ -77,13 +69,14 @@ def run(
 ) -> None:
     """Run a recipe, or train on your own images; everything is left in one folder."""
     options = own_data.OwnData.of(locals())
+    played_by = EngineChoice(engine, slots, channels_last, exact)  # type: ignore[arg-type]
     short = {"rounds": rounds, "seed": seed}
     overrides = [*(changes or []), *(f"{k}={v}" for k, v in short.items() if v is not None)]
     chosen, name = _choose(recipe, options, overrides, out if resume else None)
     if resume and out is None:
         raise UserError("--resume needs --out: the folder of the run to go on with")
     folder = out or _new_folder(name, chosen.seed)
-    finished = _train(chosen, folder, resume=resume, cache=cache, device=device, engine=engine)
+    finished = _train(chosen, folder, resume=resume, cache=cache, device=device, engine=played_by)
     _report(finished, as_json=as_json)
 
 
@@ -123,7 +116,7 @@ def _new_folder(name: str, seed: int) -> Path:
 
 
 def _train(
-    recipe: Recipe, folder: Path, *, resume: bool, cache: Path, device: str, engine: str
+    recipe: Recipe, folder: Path, *, resume: bool, cache: Path, device: str, engine: EngineChoice
 ) -> Run:
     from fedquilt.pictured_run import run as run_recipe
 
@@ -142,7 +135,7 @@ def _train(
                 resume=resume,
                 cache=cache,
                 device=device,
-                engine=require_engine(engine),
+                engine=engine,
                 observe=progress,
             )
     except KeyboardInterrupt:
@@ -150,7 +143,9 @@ def _train(
         raise typer.Exit(130) from None
 
 
-def _say_how_to_go_on(folder: Path, rounds: int, cache: Path, device: str, engine: str) -> None:
+def _say_how_to_go_on(
+    folder: Path, rounds: int, cache: Path, device: str, engine: EngineChoice
+) -> None:
     from fedquilt.checkpoint import Checkpoints
     from fedquilt.run_folder import RunFolder
 
@@ -162,7 +157,7 @@ def _say_how_to_go_on(folder: Path, rounds: int, cache: Path, device: str, engin
     done = 0 if saved is None else saved.round_count
     say(f"\nstopped; {done} of {rounds} rounds are saved in {folder}. Go on with:")
     options = ["--device", device] if device != "cpu" else []
-    options += ["--engine", engine] if engine != "auto" else []
+    options += engine_options.words_of(engine)
     options += ["--cache", str(cache)] if cache != DEFAULT_CACHE else []
     say("  " + shlex.join(["fedquilt", "run", "--out", str(folder), "--resume", *options]))
 

@@ -13,11 +13,13 @@ from torch import Tensor
 from fedquilt.audit import PseudoLabelAudit
 from fedquilt.client_states import ClientStates
 from fedquilt.data.client_data import ClientData
+from fedquilt.engines.engine_choice import SLOTS
 from fedquilt.engines.local import LocalEngine, named_in_errors
 from fedquilt.engines.recorded.broadcast import Broadcast
 from fedquilt.engines.recorded.collector import no_search_for_garbage
 from fedquilt.engines.recorded.device_data import on_device
 from fedquilt.engines.recorded.device_share import DeviceShare, share_of
+from fedquilt.engines.recorded.full_memory import advice_if_full, fewer_at_a_time
 from fedquilt.engines.recorded.held_states import HeldStates
 from fedquilt.engines.recorded.slot import Slot
 from fedquilt.engines.recorded.turns import Turns
@@ -31,7 +33,6 @@ from fedquilt.task import Task
 from fedquilt.totals import Totals
 from fedquilt.tree import on_host, tree_map
 
-SLOTS = 16
 PINNED_BYTES = 2**34
 
 
@@ -64,7 +65,8 @@ class RecordedEngine(LocalEngine):
             task, clients, states=states, audit=audit, device=device, transforms=transforms
         )
         where = self.workspace.device
-        self._on_device = on_device(clients, where, channels_last=channels_last)
+        with advice_if_full("take smaller images, or leave them on the host with --engine local"):
+            self._on_device = on_device(clients, where, channels_last=channels_last)
         self._held = HeldStates(
             self._states,
             where,
@@ -90,11 +92,12 @@ class RecordedEngine(LocalEngine):
     def exchange(
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
     ) -> Totals:
-        self._prepare(method, len(cohort))
-        # Hooks that cannot be recorded are called at every step, and may leave cycles each time.
-        undisturbed = nullcontext() if self.unrecordable else no_search_for_garbage()
-        with self._kernels(), undisturbed:
-            totals = super().exchange(method, payload, round_index, cohort)
+        with advice_if_full(fewer_at_a_time(min(len(cohort), self._slot_limit))):
+            self._prepare(method, len(cohort))
+            # Hooks that cannot be recorded are called at every step, and may leave cycles.
+            undisturbed = nullcontext() if self.unrecordable else no_search_for_garbage()
+            with self._kernels(), undisturbed:
+                totals = super().exchange(method, payload, round_index, cohort)
         return replace(
             totals,
             sums=tree_map(torch.Tensor.contiguous, totals.sums),  # once, not for each client

@@ -54,6 +54,8 @@ class StepPlayer:
         try:
             with torch.cuda.graph(graph, pool=memory, stream=stream):
                 self.take()
+        except torch.OutOfMemoryError:  # a RuntimeError too, but not the step's fault
+            raise
         except RuntimeError as error:
             raise Unrecordable(str(error).partition("\n")[0]) from error
         self._graph = graph

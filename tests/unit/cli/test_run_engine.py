@@ -1,0 +1,86 @@
+"""``fedquilt run``: how clients are played is chosen by options, and none is passed over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tiny_runs import write_recipe
+from typer.testing import CliRunner
+
+import fedquilt.experiment
+from fedquilt.cli.engine_options import words_of
+from fedquilt.cli.main import app
+from fedquilt.engines.choice import build_engine
+from fedquilt.engines.engine_choice import EngineChoice
+from fedquilt.errors import UserError
+from fedquilt.finished_run import read_run
+
+
+@pytest.fixture(autouse=True)
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_recipe(Path("tiny.json"), "fedavg")
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, ["run", "tiny.json", *arguments])
+
+
+def test_the_options_reach_the_engine_and_the_result_is_the_references(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built = []
+
+    def noted(*arguments: object, **settings: object) -> object:
+        built.append(build_engine(*arguments, **settings))  # type: ignore[arg-type]
+        return built[-1]
+
+    monkeypatch.setattr(fedquilt.experiment, "build_engine", noted)
+    sgd = ("--set", "method.training.optimizer=sgd")
+    options = ("--engine", "recorded", "--slots", "2", "--no-channels-last", "--exact")
+    for words in ((*sgd, "--out", "plain", "--engine", "local"), (*sgd, "--out", "own", *options)):
+        result = run(*words)
+        assert result.exit_code == 0, result.output
+    engine = built[1]
+    assert (engine._slot_limit, engine._channels_last, engine._exact) == (2, False, True)
+    assert len(engine._slots) == 2
+    plain, own = read_run(Path("plain")), read_run(Path("own"))
+    assert plain.result["metrics"] == own.result["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--slots", "4"), "slots: only the recorded engine has that, and this run is played by"),
+        (("--engine", "local", "--exact", "--no-channels-last"), "channels_last, exact: only"),
+        (("--engine", "recorder"), "--engine 'recorder' is unknown"),
+    ],
+)
+def test_what_the_engine_does_not_have_is_refused(words: tuple[str, ...], message: str) -> None:
+    result = run(*words, "--out", "first")
+    assert result.exit_code != 0
+    assert message in " ".join(result.output.split())
+
+
+def test_an_interrupted_run_is_gone_on_with_by_the_same_options(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stopped(*arguments: object, **settings: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedquilt.experiment.run_rounds", stopped)
+    result = run("--engine", "recorded", "--slots", "3", "--out", "first")
+    assert "--resume --engine recorded --slots 3" in " ".join(result.output.split())
+
+
+def test_only_unusual_options_are_given_again() -> None:
+    assert words_of(EngineChoice()) == []
+    assert words_of(EngineChoice(slots=4, channels_last=False, exact=True)) == [
+        *("--slots", "4", "--no-channels-last", "--exact")
+    ]
+
+
+def test_python_users_are_told_too() -> None:
+    with pytest.raises(UserError, match="slots must be at least 1, found 0"):
+        EngineChoice(slots=0)

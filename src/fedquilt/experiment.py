@@ -11,7 +11,7 @@ from fedquilt.atomic_files import write_json
 from fedquilt.audit import PseudoLabelAudit
 from fedquilt.checkpoint import Checkpoints
 from fedquilt.data.source import Splits
-from fedquilt.engines.choice import build_engine
+from fedquilt.engines.build import build_engine
 from fedquilt.engines.engine_choice import EngineChoice, EngineName
 from fedquilt.environment import environment
 from fedquilt.method import State

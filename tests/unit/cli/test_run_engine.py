@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import fedquilt.experiment
 from fedquilt.cli.engine_options import words_of
 from fedquilt.cli.main import app
-from fedquilt.engines.choice import build_engine
+from fedquilt.engines.build import build_engine
 from fedquilt.engines.engine_choice import EngineChoice
 from fedquilt.errors import UserError
 from fedquilt.finished_run import read_run
@@ -55,6 +55,10 @@ def test_the_options_reach_the_engine_and_the_result_is_the_references(
         (("--slots", "4"), "slots: only the recorded engine has that, and this run is played by"),
         (("--engine", "local", "--exact", "--no-channels-last"), "channels_last, exact: only"),
         (("--engine", "recorder"), "--engine 'recorder' is unknown"),
+        (
+            ("--engine", "recorded", "--exact", "--set", "method.training.precision=bfloat16"),
+            "exact means whole float32, and method.training.precision is 'bfloat16'",
+        ),
     ],
 )
 def test_what_the_engine_does_not_have_is_refused(words: tuple[str, ...], message: str) -> None:

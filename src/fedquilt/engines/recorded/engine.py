@@ -143,7 +143,7 @@ class RecordedEngine(LocalEngine):
 
     def _laid_out(self, leaf: Tensor) -> Tensor:
         """On the device, in memory as in the slots: copies into equal layouts are one call."""
-        here = leaf.to(self.workspace.device)
+        here = leaf.to(self.workspace.device, non_blocking=True)
         if not self._channels_last or leaf.ndim != 4:
             return here
         return here.contiguous(memory_format=torch.channels_last)

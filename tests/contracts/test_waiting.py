@@ -17,7 +17,6 @@ from fedquilt.rounds import start_server
 # What makes a GPU answer the host: one number, or how many there are of something.
 ANSWERS = ("local_scalar_dense", "nonzero", "equal.", "is_nonzero", "unique", "masked_select")
 OPENING = ((Visit, "_open"), (StagePlay, "__init__"), (StagePlay, "begin"))
-FPSL = "it halves its images on the host"
 
 
 def _watched(hook: Callable[..., Any], calls: TorchCalls) -> Callable[..., Any]:
@@ -28,15 +27,7 @@ def _watched(hook: Callable[..., Any], calls: TorchCalls) -> Callable[..., Any]:
     return watched
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(reason=FPSL, strict=True))
-        if name == "fpsl"
-        else name
-        for name in METHOD_NAMES
-    ],
-)
+@pytest.mark.parametrize("name", METHOD_NAMES)
 def test_a_round_is_opened_without_a_question(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     method = make_method(name)
     federation = make_federation(annotated=((0,), (1,), (2,), (0, 1))).fitted(method)

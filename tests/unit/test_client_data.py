@@ -84,3 +84,15 @@ def test_what_is_missing_depends_on_how_many_classes_an_image_has():
     half = client([[True, True], [True, False]])  # all that is known of the second: it is no "one"
     assert not half.is_decided
     assert half.rows_with_positives.tolist() == [0]
+
+
+def test_halves_are_drawn_once_for_each_seed():
+    positives = tensor([[1], [1], [0], [0], [0], [0]], dtype=torch.uint8)
+    known = torch.ones_like(positives, dtype=torch.bool)
+    mine = ClientData("site", dataset().images, torch.arange(6), positives, known)
+    first, second = mine.halves(3)
+    assert sorted([*first.tolist(), *second.tolist()]) == list(range(6))
+    assert int((first < 2).sum()) == int((second < 2).sum()) == 1  # a positive each
+    assert mine.halves(3)[0] is first
+    others = {tuple(mine.halves(seed)[0].tolist()) for seed in range(8)}
+    assert len(others) > 1

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedquilt.data.allocation import Holding
 from fedquilt.data.dataset import MultiLabelDataset
+from fedquilt.data.loading.halves import stratified_halves
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,18 @@ class ClientData:
     def rows_with_positives(self) -> Tensor:
         """The row numbers of images with an annotated positive, also asked for once."""
         return self.positives().any(1).nonzero().flatten()
+
+    @cached_property
+    def _halves(self) -> dict[int, tuple[Tensor, Tensor]]:
+        return {}
+
+    def halves(self, seed: int) -> tuple[Tensor, Tensor]:
+        """The row numbers of two stratified halves, drawn by seed and name: once, likewise."""
+        if seed not in self._halves:
+            first = stratified_halves(self.positives().cpu(), seed, self.name)
+            rows = [half.nonzero().flatten().to(self.labels.device) for half in (first, ~first)]
+            self._halves[seed] = (rows[0], rows[1])
+        return self._halves[seed]
 
     @property
     def is_decided(self) -> bool:

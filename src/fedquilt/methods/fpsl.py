@@ -11,19 +11,19 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedquilt.aggregation import HeadRows
-from fedquilt.data.client_data import ClientData
 from fedquilt.data.loading.batches import Batch, Pool
-from fedquilt.data.loading.halves import stratified_halves
 from fedquilt.errors import UserError
 from fedquilt.losses.prior import PositiveWeight
 from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.feature_map import MapHead
 from fedquilt.payload import Update
-from fedquilt.tree import Weights
+from fedquilt.tree import Weights, without
 
 SMALLEST_HALF = 2  # batch norm cannot train on one image
-SWAPPED = "swapped"  # whether the halves have changed roles
+# In a client's state while the halves have changed roles. It is the name that says so, not the
+# number: for that a GPU would have to be waited for.
+SWAPPED = "swapped"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +55,6 @@ class FPSL(FedAvg):
         "aggregation-only": {"decoupling": False},
     }
 
-    def init_client(self, data: ClientData) -> State:
-        return super().init_client(data) | {SWAPPED: torch.tensor(False)}
-
     def begin(self, local: Local) -> State:
         head = local.model.head
         if self.decoupling and (isinstance(head, MapHead) or not list(head.parameters())):
@@ -73,11 +70,10 @@ class FPSL(FedAvg):
         (pool,) = super().pools(local)
         if not self.decoupling:
             return (pool,)
-        half = stratified_halves(local.data.positives().cpu(), self.split_seed, local.data.name)
-        halves = half.nonzero().flatten(), (~half).nonzero().flatten()
+        halves = local.data.halves(self.split_seed)
         if min(map(len, halves)) < SMALLEST_HALF:
             return (pool,)
-        order = reversed(halves) if bool(local.state[SWAPPED]) else halves
+        order = reversed(halves) if SWAPPED in local.state else halves
         return tuple(replace(pool, rows=rows) for rows in order)
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
@@ -100,8 +96,9 @@ class FPSL(FedAvg):
         return head_loss + self.supervised_loss(local, output.logits, body_batch)
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
-        swapped = {SWAPPED: ~local.state[SWAPPED]}
-        return self.weights_update(local, weights), {**local.state, **swapped}
+        change_roles = self.decoupling and SWAPPED not in local.state
+        kept = without(local.state, SWAPPED) | ({SWAPPED: torch.ones(())} if change_roles else {})
+        return self.weights_update(local, weights), kept
 
 
 def resting_features(backbone: nn.Module, images: Tensor, *, tracked: bool) -> Tensor:

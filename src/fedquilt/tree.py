@@ -131,7 +131,8 @@ def clone(tree: Tree) -> Any:
 def moved(tree: Tree, device: torch.device) -> Any:
     """The tree on another device; tensors that are there already are not copied.
 
-    A GPU is not waited for: it reads a host's memory in its turn, and that may be freed meanwhile.
+    A GPU is not waited for: it reads pinned memory in its turn, which may be freed meanwhile but
+    not written over.
     """
     to_gpu = device.type == "cuda"
     return tree_map(lambda leaf: leaf.to(device, non_blocking=to_gpu), tree)

@@ -112,7 +112,7 @@ def _peaks(tensors: list[Tensor]) -> list[float]:
     if tensors[0].is_cuda:  # all in one call
         norms: list[float] = torch.stack(torch._foreach_norm(tensors, math.inf)).tolist()
         return norms
-    # Several times faster there. Both ends are NaN if any number is.
+    # On a CPU this is several times faster. Both ends are NaN if any number is.
     ends = torch.stack([end for leaf in tensors for end in torch.aminmax(leaf)]).tolist()
     return [max(abs(low), abs(high)) for low, high in zip(ends[::2], ends[1::2])]
 

@@ -11,7 +11,7 @@ from fedquilt.atomic_files import write_json
 from fedquilt.audit import PseudoLabelAudit
 from fedquilt.checkpoint import Checkpoints
 from fedquilt.data.source import Splits
-from fedquilt.engines.build import build_engine
+from fedquilt.engines.build import build_engine, check_choice
 from fedquilt.engines.engine_choice import EngineChoice, EngineName
 from fedquilt.environment import environment
 from fedquilt.method import State
@@ -48,11 +48,12 @@ def run(
         observe: is told of the beginning, of notices, of every round and of the end.
         splits: the data, if it is loaded already.
     """
+    choice = engine if isinstance(engine, EngineChoice) else EngineChoice(engine)
+    check_choice(choice, device, recipe.method.training.precision)
     folder = RunFolder(out)
     with folder.begin(recipe, resume=resume):
         simulation = simulate(recipe, cache, splits)
         folder.keep(recipe, simulation.allocation)
-        choice = engine if isinstance(engine, EngineChoice) else EngineChoice(engine)
         run_ = _Run(recipe, folder, simulation, device, choice, observe)
         run_.restore()
         try:

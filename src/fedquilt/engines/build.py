@@ -1,4 +1,4 @@
-"""build_engine(): the engine that plays the clients on this machine."""
+"""build_engine(): the engine that plays the clients on this machine, if the choice is sound."""
 
 from __future__ import annotations
 
@@ -19,6 +19,20 @@ from fedquilt.privacy.transform import PayloadTransform
 from fedquilt.task import Task
 
 
+def check_choice(choice: EngineChoice, device: str, precision: str) -> None:
+    """Refuse what cannot be, before a run has left anything behind."""
+    name = _name(choice, device)
+    if name == "threaded" and device != "cpu":
+        raise UserError(f"--engine threaded is for --device cpu, found {device!r}; use recorded")
+    if name != "recorded":
+        choice.refuse_more_than(name)
+    if choice.exact and precision != "float32":
+        raise UserError(
+            f"exact means whole float32, and method.training.precision is {precision!r}; "
+            "leave out one of them"
+        )
+
+
 def build_engine(
     choice: EngineChoice,
     task: Task,
@@ -29,13 +43,7 @@ def build_engine(
     device: str,
     transforms: Sequence[PayloadTransform] = (),
 ) -> LocalEngine:
-    """``auto`` plays clients side by side: on a GPU, or on the cores that torch may use."""
-    name = choice.name
-    if name == "auto":
-        on_cores: EngineName = "threaded" if torch.get_num_threads() > 1 else "local"
-        name = "recorded" if device.startswith("cuda") else on_cores
-    if name == "threaded" and device != "cpu":
-        raise UserError(f"--engine threaded is for --device cpu, found {device!r}; use recorded")
+    name = _name(choice, device)
     given: dict[str, Any] = {
         "states": states,
         "audit": audit,
@@ -44,5 +52,13 @@ def build_engine(
     }
     if name == "recorded":
         return RecordedEngine(task, clients, **given, **choice.for_the_recorded)
-    choice.refuse_more_than(name)
     return (ThreadedEngine if name == "threaded" else LocalEngine)(task, clients, **given)
+
+
+def _name(choice: EngineChoice, device: str) -> EngineName:
+    """``auto`` plays clients side by side: on a GPU, or on the cores that torch may use."""
+    if choice.name != "auto":
+        return choice.name
+    if device.startswith("cuda"):
+        return "recorded"
+    return "threaded" if torch.get_num_threads() > 1 else "local"

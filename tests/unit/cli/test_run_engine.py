@@ -65,6 +65,7 @@ def test_what_the_engine_does_not_have_is_refused(words: tuple[str, ...], messag
     result = run(*words, "--out", "first")
     assert result.exit_code != 0
     assert message in " ".join(result.output.split())
+    assert not Path("first").exists()  # which would refuse the corrected command
 
 
 def test_an_interrupted_run_is_gone_on_with_by_the_same_options(

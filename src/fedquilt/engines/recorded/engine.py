@@ -24,7 +24,6 @@ from fedquilt.engines.recorded.held_states import HeldStates
 from fedquilt.engines.recorded.slot import Slot
 from fedquilt.engines.recorded.turns import Turns
 from fedquilt.engines.recorded.visit import Visit
-from fedquilt.errors import UserError
 from fedquilt.local_steps import names_of_draws
 from fedquilt.method import Method, State
 from fedquilt.payload import Update, placed
@@ -150,11 +149,6 @@ class RecordedEngine(LocalEngine):
 
     def _prepare(self, method: Method, cohort_size: int) -> None:
         """As many slots as are needed, with nothing in them of another method."""
-        if self._exact and method.training.precision != "float32":
-            raise UserError(
-                "exact means whole float32, and method.training.precision is "
-                f"{method.training.precision!r}; leave out one of them"
-            )
         if method != self._method:
             for slot in self._slots:
                 slot.forget()

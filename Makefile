@@ -35,7 +35,7 @@ test-deploy: $(READY) ## the tests that start servers and sites over TLS on this
 	$(BIN)/pytest -m deploy tests/deploy $(ARGS)
 
 deploy-demo: $(READY) ## three sites as separate processes on this machine, compared with one process
-	$(BIN)/python -m fedquilt.engines.nvflare.demo $(ARGS)
+	$(BIN)/python -m fedquilt.deploy.nvflare.demo $(ARGS)
 
 test-shared: $(READY) ## the tests that need the shared data folder (FEDQUILT_SHARED)
 	$(BIN)/pytest -m shared $(ARGS)
@@ -69,7 +69,7 @@ $(SIMULATORS)/.ready: pyproject.toml benchmarks/requirements-simulators.txt
 	@touch $@
 
 docs: $(READY) ## write one page per method from the code into docs/methods/
-	$(BIN)/python -m fedquilt.method_pages docs/methods
+	$(BIN)/python -m docs.method_pages docs/methods
 
 clean: ## remove what was built, and nothing else
 	rm -rf $(VENV) $(SIMULATORS) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -17,16 +17,16 @@ IMAGES, CLASSES, PIXELS = 2000, 5, 64
 
 def peak_megabytes(method_name: str, backbone: str, client_count: int) -> float:
     """Train two rounds, one step per client, with states and checkpoints on disk."""
-    from fedquilt.checkpoint import Checkpoints
+    from fedquilt.core.registry import find
+    from fedquilt.data.augmentation.views import Viewing, Views
     from fedquilt.data.client_data import ClientData
-    from fedquilt.data.loading.viewing import Viewing, Views
-    from fedquilt.engines.local import LocalEngine
-    from fedquilt.local_training import LocalTraining
+    from fedquilt.engines.sequential import LocalEngine
     from fedquilt.methods import METHODS
     from fedquilt.models.spec import ModelSpec
-    from fedquilt.registry import find
-    from fedquilt.rounds import run_rounds, start_server
-    from fedquilt.task import Task
+    from fedquilt.runs.checkpoint import Checkpoints
+    from fedquilt.training.local_training import LocalTraining
+    from fedquilt.training.rounds import run_rounds, start_server
+    from fedquilt.training.task import Task
 
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (IMAGES, 3, PIXELS, PIXELS), generator=generator).to(torch.uint8)

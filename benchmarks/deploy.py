@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.recording import write_results
-from fedquilt.atomic_files import write_json
-from fedquilt.deploy.demo_sites import annotated_classes, write_sites
+from fedquilt.core.atomic_files import write_json
+from fedquilt.deploy.nvflare.demo import FEDQUILT, annotated_classes, free_port, write_sites
+from fedquilt.deploy.nvflare.provision import provision
 from fedquilt.deploy.study import study_from
-from fedquilt.engines.nvflare.demo import FEDQUILT, free_port
-from fedquilt.engines.nvflare.provision import provision
-from fedquilt.recipe import recipe_from
-from fedquilt.simulation import simulate
+from fedquilt.recipes.recipe import recipe_from
+from fedquilt.runs.simulation import simulate
 
 LIMIT_SECONDS = 6.0  # of a round, on two cores
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.recording import write_results
-from fedquilt.finished_run import read_run
-from fedquilt.parallel_runs import run_all
-from fedquilt.recipe import Recipe, read_recipe
-from fedquilt.simulation import simulate
+from fedquilt.recipes.recipe import Recipe, read_recipe
+from fedquilt.runs.finished_run import read_run
+from fedquilt.runs.parallel import run_all
+from fedquilt.runs.simulation import simulate
 
-RECIPE = Path("src/fedquilt/recipe_files/digits-fedmlp.toml")
+RECIPE = Path("src/fedquilt/recipes/files/digits-fedmlp.toml")
 SITES = 5
 # (images at a site, min_cell): positives are two in five. Where few are open, a share of them is
 # rounded up, or nothing would be filled in at all and prototypes would have no effect.

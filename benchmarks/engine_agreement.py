@@ -18,12 +18,12 @@ from pathlib import Path
 import torch
 
 from benchmarks.recording import write_results
-from fedquilt.engines.local import LocalEngine
-from fedquilt.engines.recorded.engine import RecordedEngine
-from fedquilt.method import Method, State
+from fedquilt.core.tree import Tree, leaves
+from fedquilt.engines.cuda_graph.engine import RecordedEngine
+from fedquilt.engines.sequential import LocalEngine
 from fedquilt.models.network import read_weights
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import Tree, leaves
+from fedquilt.training.method import Method, State
+from fedquilt.training.rounds import run_rounds, start_server
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from tiny_federation import METHOD_NAMES, Federation, make_federation, make_method

@@ -16,16 +16,16 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.recording import write_results
+from fedquilt.data.augmentation.views import Viewing, Views
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.viewing import Viewing, Views
-from fedquilt.engines.local import LocalEngine
-from fedquilt.local_training import LocalTraining
-from fedquilt.method import State
+from fedquilt.engines.sequential import LocalEngine
 from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.models.network import Network
 from fedquilt.models.spec import ModelSpec
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.task import Task
+from fedquilt.training.local_training import LocalTraining
+from fedquilt.training.method import State
+from fedquilt.training.rounds import run_rounds, start_server
+from fedquilt.training.task import Task
 
 CLIENTS, CLASSES, BATCH = 3, 3, 32
 SETTINGS = {  # name: backbone, channels, pixels, images per client, pairs of measurements

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.kept_runs import make_runs, summaries
 from benchmarks.recording import write_results
-from fedquilt.recipes.fedlsm import table1
+from fedquilt.recipes.papers.fedlsm import table1
 
 DATA = {
     "common": (),

@@ -24,17 +24,17 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from benchmarks.recording import write_results
+from fedquilt.core.registry import find
+from fedquilt.data.augmentation.views import Viewing, Views
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.viewing import Viewing, Views
-from fedquilt.engines.local import LocalEngine
-from fedquilt.engines.recorded.device_data import on_device
-from fedquilt.engines.recorded.engine import RecordedEngine
-from fedquilt.method import Method
+from fedquilt.engines.cuda_graph.device_memory import on_device
+from fedquilt.engines.cuda_graph.engine import RecordedEngine
+from fedquilt.engines.sequential import LocalEngine
 from fedquilt.methods import METHODS
 from fedquilt.models.spec import ModelSpec
-from fedquilt.registry import find
-from fedquilt.rounds import start_server
-from fedquilt.task import Task
+from fedquilt.training.method import Method
+from fedquilt.training.rounds import start_server
+from fedquilt.training.task import Task
 
 BATCH = 32
 CLASSES = 10

@@ -27,10 +27,10 @@ from benchmarks.gpu import (
     task_of,
 )
 from benchmarks.recording import write_results
-from fedquilt.engines.recorded import chunk as chunk_file
-from fedquilt.engines.recorded import turns as turns_file
-from fedquilt.engines.recorded.device_share import DeviceShare
-from fedquilt.engines.recorded.engine import RecordedEngine
+from fedquilt.engines.cuda_graph import batch_chunk as chunk_file
+from fedquilt.engines.cuda_graph import scheduler as turns_file
+from fedquilt.engines.cuda_graph.engine import RecordedEngine
+from fedquilt.engines.cuda_graph.kernel_search import DeviceShare
 
 STEPS = (40, 160)  # two lengths of a round tell its steps from the rest
 ROUNDS = 3

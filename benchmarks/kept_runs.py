@@ -14,9 +14,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 from benchmarks.recording import RESULTS, write_results
-from fedquilt.parallel_runs import run_all
-from fedquilt.recipe import Recipe
-from fedquilt.run_folder import RunFolder
+from fedquilt.recipes.recipe import Recipe
+from fedquilt.runs.parallel import run_all
+from fedquilt.runs.run_folder import RunFolder
 
 METRICS = ("macro_auc", "bacc", "map")
 Row = dict[str, Any]

@@ -20,12 +20,12 @@ from torch import Tensor
 
 from benchmarks.gpu import BATCH, CLASSES, task_of
 from benchmarks.recording import Row, write_results
+from fedquilt.core.registry import find
 from fedquilt.data.client_data import ClientData
-from fedquilt.engines.recorded.engine import RecordedEngine
-from fedquilt.method import Method
+from fedquilt.engines.cuda_graph.engine import RecordedEngine
 from fedquilt.methods import METHODS
-from fedquilt.registry import find
-from fedquilt.rounds import run_rounds, start_server
+from fedquilt.training.method import Method
+from fedquilt.training.rounds import run_rounds, start_server
 
 FEW = 10
 FIRST = 5  # rounds in which nearly all steps are recorded

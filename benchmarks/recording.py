@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedquilt.environment import environment
+from fedquilt.runs.environment import environment
 
 RESULTS = Path(__file__).parent / "results"
 

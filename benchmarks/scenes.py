@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.kept_runs import make_runs, summary
 from benchmarks.recording import write_results
-from fedquilt.recipe import recipe_from, with_overrides
+from fedquilt.recipes.recipe import recipe_from, with_overrides
 
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg, blank = 0": {"name": "fedavg"},

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.kept_runs import make_runs, summaries
 from benchmarks.recording import write_results
-from fedquilt.recipe import Recipe, recipe_from, with_overrides
+from fedquilt.recipes.recipe import Recipe, recipe_from, with_overrides
 
 CLASSES = {"scenes": 5, "cifar10": 10}
 ROUNDS = {"scenes": 20, "cifar10": 10}  # of one epoch

@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedquilt.core.seeding import generator_for
+from fedquilt.core.tree import Weights
+from fedquilt.data.augmentation.views import Viewing, Views
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.viewing import Viewing, Views
 from fedquilt.data.sources.digits_mosaic.load import DigitsMosaic
 from fedquilt.models.network import Network
 from fedquilt.models.spec import ModelSpec
-from fedquilt.seeding import generator_for
-from fedquilt.task import Task
-from fedquilt.tree import Weights
+from fedquilt.training.task import Task
 
 BATCH, LEARNING_RATE = 32, 0.1
 SIZES = (128, 160, 192)  # images of a client, in turn: an average must weigh them

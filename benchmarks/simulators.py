@@ -40,13 +40,13 @@ from benchmarks.simulated_federation import (
     Federation,
     make_federation,
 )
-from fedquilt.engines.local import LocalEngine
+from fedquilt.core.tree import Weights
+from fedquilt.engines.sequential import LocalEngine
 from fedquilt.engines.threaded import ThreadedEngine
-from fedquilt.local_training import LocalTraining
 from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.models.network import read_weights
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import Weights
+from fedquilt.training.local_training import LocalTraining
+from fedquilt.training.rounds import run_rounds, start_server
 
 OURS = "fedquilt"
 OURS_BESIDE = "fedquilt, 2 clients at a time"

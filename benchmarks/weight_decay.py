@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.recording import write_results
-from fedquilt.demo import BASE
-from fedquilt.finished_run import read_run
-from fedquilt.parallel_runs import run_all
-from fedquilt.recipe import read_settings, recipe_from
+from fedquilt.recipes.recipe import read_settings, recipe_from
+from fedquilt.runs.demo import BASE
+from fedquilt.runs.finished_run import read_run
+from fedquilt.runs.parallel import run_all
 
 DECAYS: dict[str, dict[str, Any]] = {
     "none": {},

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedquilt.data.loading.batches import Batch
-from fedquilt.method import Local
+from fedquilt.data.batches import Batch
 from fedquilt.methods.fedavg import FedAvg
+from fedquilt.training.method import Local
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedquilt.data.csv_labels import CsvLabels, LabelColumns, read_labels
+from fedquilt.data.label_files.csv_labels import CsvLabels, LabelColumns, read_labels
 from fedquilt.data.problems import Problems
 
 

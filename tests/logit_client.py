@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch
-from fedquilt.method import Local, Method, State
 from fedquilt.models.network import Layout, Output
+from fedquilt.training.method import Local, Method, State
 
 
 class GivenLogits(nn.Module):

@@ -8,12 +8,12 @@ import torch
 from tiny_federation import Federation, make_federation
 from torch import Tensor, nn
 
+from fedquilt.core.tree import Weights
+from fedquilt.data.augmentation.views import Views
+from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch
-from fedquilt.data.loading.viewing import Views
-from fedquilt.method import Local, Method, State
 from fedquilt.models.network import Layout, Output
-from fedquilt.tree import Weights
+from fedquilt.training.method import Local, Method, State
 
 LAYOUT = Layout(body=("shift",), head=(), buffers=())
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 from tiny_federation import CLASSES, SIZE, Federation, make_federation
 
-from fedquilt.deploy.audit_trail import AuditTrail
-from fedquilt.deploy.channel import Patience
-from fedquilt.deploy.remote_engine import RemoteEngine
-from fedquilt.deploy.site_model import SiteModel
-from fedquilt.deploy.site_rounds import SiteRounds
-from fedquilt.deploy.site_states import SiteStates
+from fedquilt.core.settings import plain
+from fedquilt.deploy.audit_log import AuditTrail
+from fedquilt.deploy.protocol.channel import Patience
+from fedquilt.deploy.server.remote_engine import RemoteEngine
+from fedquilt.deploy.site.client import SiteRounds
+from fedquilt.deploy.site.model import SiteModel
+from fedquilt.deploy.site.states import SiteStates
 from fedquilt.deploy.study import Study, study_from
-from fedquilt.method import Method
 from fedquilt.methods import all_methods
 from fedquilt.privacy.site_policy import SitePolicy
-from fedquilt.strict_reading import plain
+from fedquilt.training.method import Method
 
 # Any two of the three annotate everything: a round goes on without the third.
 ANNOTATED = ((0, 1), (1, 2), (2, 0))

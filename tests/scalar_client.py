@@ -7,11 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from fedquilt.core.payload import Update
+from fedquilt.core.tree import Weights
 from fedquilt.data.client_data import ClientData
-from fedquilt.method import Local, Method, State
 from fedquilt.models.network import Layout
-from fedquilt.payload import Update
-from fedquilt.tree import Weights
+from fedquilt.training.method import Local, Method, State
 
 LAYOUT = Layout(body=("w",), head=(), buffers=())
 Objective = Callable[[Tensor], Tensor]

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedquilt.client_states import ClientStates
+from fedquilt.core.registry import find
+from fedquilt.data.augmentation.views import Viewing, Views
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.viewing import Viewing, Views
-from fedquilt.engines.local import LocalEngine
-from fedquilt.method import Method, State
+from fedquilt.engines.client_states import ClientStates
+from fedquilt.engines.sequential import LocalEngine
 from fedquilt.methods import METHODS
 from fedquilt.models.spec import ModelSpec
-from fedquilt.registry import find
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.task import Task
+from fedquilt.training.method import Method, State
+from fedquilt.training.rounds import run_rounds, start_server
+from fedquilt.training.task import Task
 
 CLASSES = ("round", "square", "bright")
 SIZE = 8

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedquilt.experiment import run
-from fedquilt.finished_run import Run, read_run
-from fedquilt.recipe import recipe_from
+from fedquilt.recipes.recipe import recipe_from
+from fedquilt.runs.experiment import run
+from fedquilt.runs.finished_run import Run, read_run
 
 CLASSES = ("digit 0", "digit 1", "digit 2")
 CLIENTS = ("client-0", "client-1", "client-2")

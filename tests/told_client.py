@@ -6,10 +6,10 @@ import torch
 from logit_client import holding
 from torch import Tensor, nn
 
-from fedquilt.data.loading.batches import Batch
-from fedquilt.method import Local, Method
+from fedquilt.core.tree import Weights
+from fedquilt.data.batches import Batch
 from fedquilt.models.network import Layout, Output
-from fedquilt.tree import Weights
+from fedquilt.training.method import Local, Method
 
 
 class Told(nn.Module):

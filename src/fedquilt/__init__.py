@@ -5,25 +5,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fedquilt.version import VERSION
+from fedquilt.core.version import VERSION
 
 if TYPE_CHECKING:
-    from fedquilt.engines.engine_choice import EngineChoice
-    from fedquilt.finished_run import Run, read_run
-    from fedquilt.pictured_run import run
-    from fedquilt.recipe import Recipe, read_recipe, recipe_from
+    from fedquilt.engines.choice import EngineChoice
+    from fedquilt.recipes.recipe import Recipe, read_recipe, recipe_from
+    from fedquilt.reports.run_with_report import run
+    from fedquilt.runs.finished_run import Run, read_run
 
 __version__ = VERSION
 __all__ = ["EngineChoice", "Recipe", "Run", "read_recipe", "read_run", "recipe_from", "run"]
 
 _HOMES = {
-    "run": "fedquilt.pictured_run",
-    "EngineChoice": "fedquilt.engines.engine_choice",
-    "Run": "fedquilt.finished_run",
-    "read_run": "fedquilt.finished_run",
-    "Recipe": "fedquilt.recipe",
-    "read_recipe": "fedquilt.recipe",
-    "recipe_from": "fedquilt.recipe",
+    "run": "fedquilt.reports.run_with_report",
+    "EngineChoice": "fedquilt.engines.choice",
+    "Run": "fedquilt.runs.finished_run",
+    "read_run": "fedquilt.runs.finished_run",
+    "Recipe": "fedquilt.recipes.recipe",
+    "read_recipe": "fedquilt.recipes.recipe",
+    "recipe_from": "fedquilt.recipes.recipe",
 }
 
 

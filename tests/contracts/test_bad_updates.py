@@ -12,14 +12,14 @@ import torch
 from tiny_federation import METHOD_NAMES, make_federation, make_method
 from torch import Tensor
 
-from fedquilt.client import LOSS_PART, Workspace, run_client
-from fedquilt.method import Method
-from fedquilt.payload import Gather, Mean, Part, Sum, Update, addressed, weight_of
+from fedquilt.core.payload import Gather, Mean, Part, Sum, Update, addressed, weight_of
+from fedquilt.core.totals import Accumulator, Totals
+from fedquilt.core.tree import leaves, same_bits, tree_map, unflatten
+from fedquilt.core.validation import RefusedUpdate
 from fedquilt.privacy.unannotated_rows import annotators_parts, check_unannotated_rows
-from fedquilt.rounds import start_server
-from fedquilt.totals import Accumulator, Totals
-from fedquilt.tree import leaves, same_bits, tree_map, unflatten
-from fedquilt.validation import RefusedUpdate
+from fedquilt.training.client import LOSS_PART, Workspace, run_client
+from fedquilt.training.method import Method
+from fedquilt.training.rounds import start_server
 
 BAD = "site-1"  # which annotates class 1 only
 # These send nothing in which annotators alone have a say, whatever their settings.

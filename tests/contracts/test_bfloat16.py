@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from tiny_federation import METHOD_NAMES, make_federation, make_method
 
-from fedquilt import client, local_steps
-from fedquilt.tree import same_bits
+from fedquilt.core.tree import same_bits
+from fedquilt.training import client
+from fedquilt.training import client_step as local_steps
 
 
 @pytest.mark.parametrize("name", METHOD_NAMES)

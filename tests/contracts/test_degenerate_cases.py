@@ -8,9 +8,9 @@ import pytest
 import torch
 from tiny_federation import Federation, make_federation, make_method
 
-from fedquilt.method import Method
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import Weights, leaves, same_bits
+from fedquilt.core.tree import Weights, leaves, same_bits
+from fedquilt.training.method import Method
+from fedquilt.training.rounds import run_rounds, start_server
 
 FULL = ((0, 1, 2), (0, 1, 2), (0, 1, 2))
 PARTIAL = ((0,), (1,), (2,))

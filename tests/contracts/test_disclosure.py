@@ -9,16 +9,15 @@ import pytest
 import torch
 from tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
 
-from fedquilt.cells import KNOWN_CELLS, OF_ANNOTATORS
-from fedquilt.client import LOSS_PART, Workspace, run_client
+from fedquilt.core.payload import Mean, Update, addressed, weight_of
+from fedquilt.core.tree import leaves, same_bits
 from fedquilt.data.client_data import ClientData
-from fedquilt.engines.local import LocalEngine
-from fedquilt.method import Method, State
-from fedquilt.payload import Mean, Update, addressed, weight_of
-from fedquilt.privacy.disclosure_floor import DisclosureFloor
-from fedquilt.privacy.small_cells import cells_of
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import leaves, same_bits
+from fedquilt.engines.sequential import LocalEngine
+from fedquilt.privacy.disclosure_floor import DisclosureFloor, cells_of
+from fedquilt.training.client import LOSS_PART, Workspace, run_client
+from fedquilt.training.method import Method, State
+from fedquilt.training.provenance import KNOWN_CELLS, OF_ANNOTATORS
+from fedquilt.training.rounds import run_rounds, start_server
 
 RARE = 1  # positives of class 0 at the first site
 every_method = pytest.mark.parametrize("name", METHOD_NAMES)

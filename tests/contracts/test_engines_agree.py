@@ -8,13 +8,13 @@ from tiny_federation import METHOD_NAMES, Federation, make_federation, make_meth
 from torch import nn
 
 from benchmarks.engine_agreement import STATED, by_descent, comparable, gap, trained
-from fedquilt.client_states import StatesInMemory
-from fedquilt.engines.local import LocalEngine
-from fedquilt.engines.recorded.engine import RecordedEngine
+from fedquilt.core.tree import leaves, same_bits
+from fedquilt.engines.client_states import StatesInMemory
+from fedquilt.engines.cuda_graph.engine import RecordedEngine
+from fedquilt.engines.sequential import LocalEngine
 from fedquilt.engines.threaded import ThreadedEngine
-from fedquilt.method import Method, State
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import leaves, same_bits
+from fedquilt.training.method import Method, State
+from fedquilt.training.rounds import run_rounds, start_server
 
 every_method = pytest.mark.parametrize("name", METHOD_NAMES)
 

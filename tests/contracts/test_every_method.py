@@ -9,13 +9,13 @@ import pytest
 import torch
 from tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
 
-from fedquilt.checkpoint import Checkpoints
-from fedquilt.client import LOSS_PART, Workspace, run_client
-from fedquilt.method import Method, State
-from fedquilt.object_store import ObjectStore
-from fedquilt.payload import Mean, Part, addressed
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import Tree, clone, leaves, same_bits
+from fedquilt.core.payload import Mean, Part, addressed
+from fedquilt.core.tree import Tree, clone, leaves, same_bits
+from fedquilt.runs.checkpoint import Checkpoints
+from fedquilt.runs.object_store import ObjectStore
+from fedquilt.training.client import LOSS_PART, Workspace, run_client
+from fedquilt.training.method import Method, State
+from fedquilt.training.rounds import run_rounds, start_server
 
 every_method = pytest.mark.parametrize("name", METHOD_NAMES)
 

@@ -21,15 +21,15 @@ from remote_sites import (
 )
 from tiny_federation import METHOD_NAMES, make_method
 
-from fedquilt.client import LOSS_PART
-from fedquilt.deploy.head_rows import HEAD, annotated_by, keeps_rows_still
-from fedquilt.deploy.messages import Message, pack, unpack, update_message, update_of
+from fedquilt.core.payload import Gather, Mean, Part, Sum, Update, weight_of
+from fedquilt.core.tree import Tree, leaves, same_bits, tree_map
+from fedquilt.deploy.protocol.messages import Message, pack, unpack, update_message, update_of
+from fedquilt.deploy.server.unannotated_rows import HEAD, annotated_by, keeps_rows_still
 from fedquilt.deploy.study import Study
-from fedquilt.method import Method, State
-from fedquilt.payload import Gather, Mean, Part, Sum, Update, weight_of
 from fedquilt.privacy.unannotated_rows import annotators_parts
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import Tree, leaves, same_bits, tree_map
+from fedquilt.training.client import LOSS_PART
+from fedquilt.training.method import Method, State
+from fedquilt.training.rounds import run_rounds, start_server
 
 BOUNDS = ("centralised", "full-labels")  # need labels or images that no site sends
 METHODS = tuple(name for name in METHOD_NAMES if name not in BOUNDS)

@@ -9,11 +9,11 @@ import pytest
 from tiny_federation import METHOD_NAMES, make_federation, make_method
 from torch import Tensor
 
-from fedquilt.data.loading.batches import Batch
-from fedquilt.engines.recorded.engine import RecordedEngine
-from fedquilt.method import Local, Method
+from fedquilt.data.batches import Batch
+from fedquilt.engines.cuda_graph.engine import RecordedEngine
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.rounds import start_server
+from fedquilt.training.method import Local, Method
+from fedquilt.training.rounds import start_server
 
 WAS_ON: list[bool] = []
 

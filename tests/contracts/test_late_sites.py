@@ -8,10 +8,10 @@ import pytest
 from remote_sites import CallingChannel, make_clients, make_engine, make_sites, make_study
 from tiny_federation import METHOD_NAMES, Federation, make_method
 
-from fedquilt.client_states import StatesInMemory
-from fedquilt.method import Method, State
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import flatten, same_bits
+from fedquilt.core.tree import flatten, same_bits
+from fedquilt.engines.client_states import StatesInMemory
+from fedquilt.training.method import Method, State
+from fedquilt.training.rounds import run_rounds, start_server
 
 BOUNDS = ("centralised", "full-labels")  # have no sites
 LATE = "site-2"

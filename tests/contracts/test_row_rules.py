@@ -12,16 +12,21 @@ import torch
 from remote_sites import make_clients
 from tiny_federation import METHOD_NAMES, make_method
 
-from fedquilt.client import Workspace, run_client
-from fedquilt.deploy.head_rows import HEAD, STILL, keeps_rows_still
-from fedquilt.deploy.row_rules import MOVED_BY, row_rule
-from fedquilt.local_training import LocalTraining
-from fedquilt.method import Method
+from fedquilt.core.payload import addressed
+from fedquilt.core.tree import leaves
+from fedquilt.deploy.server.unannotated_rows import (
+    HEAD,
+    MOVED_BY,
+    STILL,
+    keeps_rows_still,
+    row_rule,
+)
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.fedlgt import FedLGT
-from fedquilt.payload import addressed
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import leaves
+from fedquilt.training.client import Workspace, run_client
+from fedquilt.training.local_training import LocalTraining
+from fedquilt.training.method import Method
+from fedquilt.training.rounds import run_rounds, start_server
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "privacy.md"
 # Honest rows move under these, but not within three rounds of a few images: nobody is sure enough.

@@ -12,25 +12,25 @@ from remote_sites import CallingChannel, make_engine
 from rich.console import Console
 from tiny_federation import METHOD_NAMES, make_method
 
-from fedquilt.atomic_files import write_json
-from fedquilt.deploy.audit_trail import AuditTrail
-from fedquilt.deploy.demo_sites import annotated_classes, write_sites
+from fedquilt.core.atomic_files import write_json
+from fedquilt.core.errors import UserError
+from fedquilt.core.settings import plain
+from fedquilt.core.version import VERSION
+from fedquilt.deploy.audit_log import AuditTrail
 from fedquilt.deploy.kit import Kit
-from fedquilt.deploy.site_check import UNKNOWN, SiteCheck, check_site, leaving_table
-from fedquilt.deploy.site_data import load_site_data
-from fedquilt.deploy.site_model import SiteModel
-from fedquilt.deploy.site_rounds import SiteRounds
-from fedquilt.deploy.site_settings import SiteSettings, read_site_settings
-from fedquilt.deploy.site_states import SiteStates
+from fedquilt.deploy.nvflare.demo import annotated_classes, write_sites
+from fedquilt.deploy.site.check import UNKNOWN, SiteCheck, check_site, leaving_table
+from fedquilt.deploy.site.client import SiteRounds
+from fedquilt.deploy.site.data import load_site_data
+from fedquilt.deploy.site.model import SiteModel
+from fedquilt.deploy.site.settings import SiteSettings, read_site_settings
+from fedquilt.deploy.site.states import SiteStates
 from fedquilt.deploy.study import Study, study_from
-from fedquilt.errors import UserError
-from fedquilt.method import Method
 from fedquilt.methods import all_methods
-from fedquilt.recipe import recipe_from
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.simulation import simulate
-from fedquilt.strict_reading import plain
-from fedquilt.version import VERSION
+from fedquilt.recipes.recipe import recipe_from
+from fedquilt.runs.simulation import simulate
+from fedquilt.training.method import Method
+from fedquilt.training.rounds import run_rounds, start_server
 
 BOUNDS = ("centralised", "full-labels")  # need labels or images that no site sends
 SITE = "client-0"

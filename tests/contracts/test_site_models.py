@@ -8,11 +8,11 @@ import pytest
 from remote_sites import CallingChannel, make_clients, make_engine, make_sites, make_study
 from tiny_federation import METHOD_NAMES, make_method
 
-from fedquilt.client_states import StatesInMemory
-from fedquilt.deploy.site_model import KeptModel, SiteModel
-from fedquilt.method import Method, State
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import Weights, same_bits
+from fedquilt.core.tree import Weights, same_bits
+from fedquilt.deploy.site.model import KeptModel, SiteModel
+from fedquilt.engines.client_states import StatesInMemory
+from fedquilt.training.method import Method, State
+from fedquilt.training.rounds import run_rounds, start_server
 
 BOUNDS = ("centralised", "full-labels")  # have no sites
 OWN = {"site-aware", "scene-gcn", "local-only", "flexible-fl"}

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
 
-from fedquilt.engines.recorded.engine import RecordedEngine
-from fedquilt.method import Method, State
+from fedquilt.core.registry import find
+from fedquilt.core.tree import same_bits
+from fedquilt.engines.cuda_graph.engine import RecordedEngine
 from fedquilt.methods import METHODS
-from fedquilt.registry import find
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import same_bits
+from fedquilt.training.method import Method, State
+from fedquilt.training.rounds import run_rounds, start_server
 
 TOO_LONG = {("site-aware", "released")}  # thousands of steps a round
 NEEDED: dict[tuple[str, str], dict[str, object]] = {

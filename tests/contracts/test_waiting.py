@@ -9,10 +9,10 @@ import pytest
 from tiny_federation import METHOD_NAMES, make_federation, make_method
 from torch_calls import TorchCalls
 
-from fedquilt.engines.recorded.engine import RecordedEngine
-from fedquilt.engines.recorded.stage_play import StagePlay
-from fedquilt.engines.recorded.visit import Visit
-from fedquilt.rounds import start_server
+from fedquilt.engines.cuda_graph.engine import RecordedEngine
+from fedquilt.engines.cuda_graph.scheduler import Visit
+from fedquilt.engines.cuda_graph.stage import StagePlay
+from fedquilt.training.rounds import start_server
 
 # What makes a GPU answer the host: one number, or how many there are of something.
 ANSWERS = ("local_scalar_dense", "nonzero", "equal.", "is_nonzero", "unique", "masked_select")

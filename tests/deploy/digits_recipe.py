@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedquilt.deploy.demo_sites import annotated_classes
+from fedquilt.deploy.nvflare.demo import annotated_classes, free_port
 from fedquilt.deploy.study import Study, study_from
-from fedquilt.engines.nvflare.demo import free_port
-from fedquilt.simulation import Simulation
+from fedquilt.runs.simulation import Simulation
 
 ANNOTATES = {  # any two of the three annotate everything
     "0": ["digit 0", "digit 1"],

@@ -5,11 +5,11 @@ from __future__ import annotations
 from running_study import RunningStudy
 from safetensors.torch import load_file
 
-from fedquilt.client_states import StatesInMemory
-from fedquilt.engines.local import LocalEngine
-from fedquilt.method import State
-from fedquilt.rounds import start_server
-from fedquilt.tree import Weights
+from fedquilt.core.tree import Weights
+from fedquilt.engines.client_states import StatesInMemory
+from fedquilt.engines.sequential import LocalEngine
+from fedquilt.training.method import State
+from fedquilt.training.rounds import start_server
 
 
 def local_weights(study: RunningStudy) -> Weights:

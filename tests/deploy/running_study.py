@@ -14,13 +14,12 @@ from typing import Any
 import psutil
 from digits_recipe import digits_study
 
-from fedquilt.atomic_files import write_json
-from fedquilt.deploy.demo_sites import write_sites
+from fedquilt.core.atomic_files import write_json
 from fedquilt.deploy.kit import Kit
-from fedquilt.engines.nvflare.demo import FEDQUILT
-from fedquilt.engines.nvflare.provision import provision
-from fedquilt.recipe import recipe_from
-from fedquilt.simulation import Simulation, simulate
+from fedquilt.deploy.nvflare.demo import FEDQUILT, write_sites
+from fedquilt.deploy.nvflare.provision import provision
+from fedquilt.recipes.recipe import recipe_from
+from fedquilt.runs.simulation import Simulation, simulate
 
 MARK = "FEDQUILT_TEST_STUDY"  # in the environment of everything that a study starts
 

@@ -112,6 +112,6 @@ def _trainer_of(study: RunningStudy, site: str) -> psutil.Process:
     (found,) = (
         each
         for each in psutil.Process(study.processes[site].pid).children(recursive=True)
-        if "fedquilt.deploy.trainer" in each.cmdline()
+        if "fedquilt.deploy.site.trainer" in each.cmdline()
     )
     return found

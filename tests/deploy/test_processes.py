@@ -10,9 +10,9 @@ import pytest
 from digits_recipe import recipe_settings
 from running_study import RunningStudy
 
+from fedquilt.core.errors import UserError
 from fedquilt.deploy.kit import Kit
-from fedquilt.engines.nvflare.processes import claim, listening_addresses
-from fedquilt.errors import UserError
+from fedquilt.deploy.nvflare.processes import claim, listening_addresses
 
 
 def test_a_starter_that_was_killed_leaves_nothing_that_outlives_the_next(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from one_process import largest_difference
 from running_study import RunningStudy
 from safetensors.torch import load_file
 
-from fedquilt.finished_run import read_run
-from fedquilt.tree import same_bits
+from fedquilt.core.tree import same_bits
+from fedquilt.runs.finished_run import read_run
 
 # SCAFFOLD's equality is shown by test_faults.py, also after kills. RSCFed gathers updates.
 METHODS = ("fedavg", "fedmlp", "fedlsm", "rscfed")

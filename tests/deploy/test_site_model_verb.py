@@ -7,12 +7,12 @@ from pathlib import Path
 from digits_recipe import recipe_settings
 from running_study import RunningStudy
 
-from fedquilt.client_states import StatesInMemory
-from fedquilt.engines.local import LocalEngine
-from fedquilt.finished_run import read_run
-from fedquilt.model_files import load_weights
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import Weights
+from fedquilt.core.tree import Weights
+from fedquilt.engines.client_states import StatesInMemory
+from fedquilt.engines.sequential import LocalEngine
+from fedquilt.runs.finished_run import read_run
+from fedquilt.runs.trained_models import load_weights
+from fedquilt.training.rounds import run_rounds, start_server
 
 
 def test_every_site_writes_the_model_that_one_process_has_for_it(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from nvflare.fuel.flare_api.api_spec import NoConnection, NoReply
 from remote_sites import make_study
 from tiny_federation import make_method
 
+from fedquilt.core.errors import UserError
 from fedquilt.deploy.kit import Kit
-from fedquilt.deploy.status import Outcome
-from fedquilt.engines.nvflare.session import Session
-from fedquilt.engines.nvflare.supervisor import Supervisor
-from fedquilt.errors import UserError
+from fedquilt.deploy.nvflare.session import Session
+from fedquilt.deploy.nvflare.supervisor import Supervisor
+from fedquilt.deploy.server.status import Outcome
 
 JOB = "the-job"
 
@@ -110,7 +110,7 @@ def _said(number: int, outcome: Outcome | None, missing: tuple[str, ...] = ()) -
 def test_a_site_that_is_back_gets_a_new_job_and_no_round_is_told_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fedquilt.engines.nvflare.supervisor.GLANCE", 0.0)
+    monkeypatch.setattr("fedquilt.deploy.nvflare.supervisor.GLANCE", 0.0)
     session = ScriptedSession(
         [_said(1, None, missing=("site-1",)), _said(1, Outcome.CUT, missing=("site-1",))],
         [_said(2, None), _said(3, None), _said(3, Outcome.DONE)],
@@ -125,7 +125,7 @@ def test_a_site_that_is_back_gets_a_new_job_and_no_round_is_told_twice(
 
 
 def test_a_notice_is_passed_on_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedquilt.engines.nvflare.supervisor.GLANCE", 0.0)
+    monkeypatch.setattr("fedquilt.deploy.nvflare.supervisor.GLANCE", 0.0)
     first = _said(1, None) | {"notices": ["site-2 missed the survey"]}
     session = ScriptedSession([first, first, first | _said(3, Outcome.DONE)])
     lines: list[str] = []

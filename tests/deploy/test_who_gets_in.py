@@ -16,14 +16,13 @@ from digits_recipe import recipe_settings
 from nvflare.lighter.utils import Identity, generate_cert, load_private_key
 from running_study import RunningStudy
 
+from fedquilt.core.errors import UserError
 from fedquilt.deploy.kit import Kit
-from fedquilt.engines.nvflare.greeting import greet
-from fedquilt.engines.nvflare.local_files import write_site_files
-from fedquilt.engines.nvflare.processes import site_process
-from fedquilt.engines.nvflare.provision import provision
-from fedquilt.engines.nvflare.session import Session
-from fedquilt.engines.nvflare.site import open_kit
-from fedquilt.errors import UserError
+from fedquilt.deploy.nvflare.kit_files import write_site_files
+from fedquilt.deploy.nvflare.processes import site_process
+from fedquilt.deploy.nvflare.provision import provision
+from fedquilt.deploy.nvflare.session import Session
+from fedquilt.deploy.nvflare.site import greet, open_kit
 
 
 @pytest.fixture
@@ -139,7 +138,7 @@ def test_altered_local_files_are_written_anew(running: RunningStudy, tmp_path: P
     (kit.local / "authorization.json").write_text("{}")
     write_site_files(kit, "site.toml")
     settings = json.loads((kit.local / "resources.json").read_text())
-    assert settings["class_allow_list"] == ["fedquilt.engines.nvflare."]
+    assert settings["class_allow_list"] == ["fedquilt.deploy.nvflare."]
     assert settings["allow_log_streaming"] is False
     rights = json.loads((kit.local / "authorization.json").read_text())["permissions"]
     assert rights["project_admin"]["shell_commands"] == "none"

@@ -6,9 +6,8 @@ import torch
 from tiny_federation import make_federation
 from torch import Tensor, tensor
 
-from fedquilt.engines.recorded.broadcast import Broadcast
-from fedquilt.engines.recorded.slot import Slot
-from fedquilt.payload import PerClient
+from fedquilt.core.payload import PerClient
+from fedquilt.engines.cuda_graph.slot import Broadcast, Slot
 
 CPU = torch.device("cpu")
 

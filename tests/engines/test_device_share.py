@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fedquilt.engines.recorded import device_share
-from fedquilt.engines.recorded.device_share import share_of
+from fedquilt.engines.cuda_graph import kernel_search as device_share
+from fedquilt.engines.cuda_graph.kernel_search import share_of
 
 CUDA = torch.device("cuda")
 

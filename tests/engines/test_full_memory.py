@@ -10,14 +10,14 @@ import torch
 from tiny_federation import make_federation
 from torch import Tensor
 
-from fedquilt.data.loading.batches import Batch
-from fedquilt.engines.recorded import device_data
-from fedquilt.engines.recorded.engine import RecordedEngine
-from fedquilt.engines.recorded.step_player import StepPlayer, Unrecordable
-from fedquilt.errors import UserError
-from fedquilt.method import Local
+from fedquilt.core.errors import UserError
+from fedquilt.data.batches import Batch
+from fedquilt.engines.cuda_graph import device_memory as device_data
+from fedquilt.engines.cuda_graph.engine import RecordedEngine
+from fedquilt.engines.cuda_graph.graph_step import StepPlayer, Unrecordable
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.rounds import start_server
+from fedquilt.training.method import Local
+from fedquilt.training.rounds import start_server
 
 TORCHS = (
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB of "

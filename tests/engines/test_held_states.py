@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedquilt.client_states import StatesInMemory
-from fedquilt.engines.recorded.held_states import HeldStates
-from fedquilt.method import State
+from fedquilt.engines.client_states import StatesInMemory
+from fedquilt.engines.cuda_graph.state_cache import HeldStates
+from fedquilt.training.method import State
 
 CPU = torch.device("cpu")
 

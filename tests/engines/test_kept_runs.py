@@ -10,7 +10,7 @@ from tiny_runs import tiny_settings
 
 from benchmarks import kept_runs, recording
 from benchmarks.kept_runs import Row, make_runs, summaries, summary
-from fedquilt.recipe import recipe_from
+from fedquilt.recipes.recipe import recipe_from
 
 
 @pytest.fixture

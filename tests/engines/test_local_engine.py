@@ -9,14 +9,14 @@ import torch
 from failing_method import Failing
 from tiny_federation import Federation, make_federation, make_method
 
-from fedquilt.client_states import StatesInMemory
-from fedquilt.errors import UserError
-from fedquilt.method import Local, State
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Mean, Update
+from fedquilt.core.tree import Weights, same_bits
+from fedquilt.core.validation import RefusedUpdate
+from fedquilt.engines.client_states import StatesInMemory
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.payload import Mean, Update
-from fedquilt.rounds import start_server
-from fedquilt.tree import Weights, same_bits
-from fedquilt.validation import RefusedUpdate
+from fedquilt.training.method import Local, State
+from fedquilt.training.rounds import start_server
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,23 +10,22 @@ import torch
 from tiny_federation import Federation, make_federation, make_method
 from torch import Tensor, nn, tensor
 
-from fedquilt.checkpoint import Checkpoints
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Update
+from fedquilt.core.tree import Weights, same_bits
+from fedquilt.data.batches import Batch, Pool
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch, Pool
-from fedquilt.engines.recorded import device_data
-from fedquilt.engines.recorded.chunk import segments, steps_in_a_chunk
-from fedquilt.engines.recorded.device_data import on_device
-from fedquilt.engines.recorded.engine import RecordedEngine
-from fedquilt.engines.recorded.fixed_tree import fill, fixed_copy, signature
-from fedquilt.engines.recorded.slot import stop_counting_batches
-from fedquilt.engines.recorded.step_player import StepLocal, Unrecordable
-from fedquilt.errors import UserError
-from fedquilt.local_training import LocalTraining
-from fedquilt.method import Local, Method, State
+from fedquilt.engines.cuda_graph import device_memory as device_data
+from fedquilt.engines.cuda_graph.batch_chunk import segments, steps_in_a_chunk
+from fedquilt.engines.cuda_graph.device_memory import fill, fixed_copy, on_device, signature
+from fedquilt.engines.cuda_graph.engine import RecordedEngine
+from fedquilt.engines.cuda_graph.graph_step import StepLocal, Unrecordable
+from fedquilt.engines.cuda_graph.slot import stop_counting_batches
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.payload import Update
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import Weights, same_bits
+from fedquilt.runs.checkpoint import Checkpoints
+from fedquilt.training.local_training import LocalTraining
+from fedquilt.training.method import Local, Method, State
+from fedquilt.training.rounds import run_rounds, start_server
 
 CPU = torch.device("cpu")
 

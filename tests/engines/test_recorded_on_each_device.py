@@ -10,10 +10,10 @@ import torch
 from tiny_federation import Federation, make_federation, make_method
 
 from benchmarks.engine_agreement import STATED, gap, trained
-from fedquilt.checkpoint import Checkpoints
-from fedquilt.engines.recorded.engine import RecordedEngine
-from fedquilt.method import Method
-from fedquilt.rounds import run_rounds, start_server
+from fedquilt.engines.cuda_graph.engine import RecordedEngine
+from fedquilt.runs.checkpoint import Checkpoints
+from fedquilt.training.method import Method
+from fedquilt.training.rounds import run_rounds, start_server
 
 MANY = ((0,), (1,), (2,), (0, 1), (1, 2), (0,), (2,))  # what each of seven clients annotates
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

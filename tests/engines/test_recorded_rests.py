@@ -10,15 +10,15 @@ from tiny_federation import Federation, make_federation
 from torch import Tensor
 
 from benchmarks.engine_agreement import trained
-from fedquilt.data.loading.batches import Batch
-from fedquilt.engines.recorded.chunk import MOST_STEPS
-from fedquilt.engines.recorded.engine import RecordedEngine
-from fedquilt.engines.recorded.slot import Slot
-from fedquilt.engines.recorded.step_player import StepPlayer
-from fedquilt.local_training import LocalTraining
-from fedquilt.method import Local
+from fedquilt.data.batches import Batch
+from fedquilt.engines.cuda_graph.batch_chunk import MOST_STEPS
+from fedquilt.engines.cuda_graph.engine import RecordedEngine
+from fedquilt.engines.cuda_graph.graph_step import StepPlayer
+from fedquilt.engines.cuda_graph.slot import Slot
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.rounds import run_rounds, start_server
+from fedquilt.training.local_training import LocalTraining
+from fedquilt.training.method import Local
+from fedquilt.training.rounds import run_rounds, start_server
 
 EVENTS: list[str] = []
 

@@ -15,15 +15,14 @@ from failing_method import Failing
 from tiny_federation import Federation, make_federation, make_method
 from torch import Tensor, nn
 
-from fedquilt.client import Interrupted, Workspace
-from fedquilt.data.loading.batches import Batch
-from fedquilt.engines import crew as crew_file
-from fedquilt.engines.crew import Crew, room_beside
-from fedquilt.engines.threaded import ThreadedEngine
-from fedquilt.method import Local, Method, State
+from fedquilt.core.tree import same_bits
+from fedquilt.data.batches import Batch
+from fedquilt.engines import threaded as crew_file
+from fedquilt.engines.threaded import Crew, ThreadedEngine, room_beside
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import same_bits
+from fedquilt.training.client import Interrupted, Workspace
+from fedquilt.training.method import Local, Method, State
+from fedquilt.training.rounds import run_rounds, start_server
 
 FIVE = ((0,), (1,), (2,), (0, 1), (2,))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedquilt.engines.recorded.turns import HEAD_START, Turns
+from fedquilt.engines.cuda_graph.scheduler import HEAD_START, Turns
 
 
 class Log:

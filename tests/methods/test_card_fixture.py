@@ -15,7 +15,7 @@ from logit_client import batch_of, client_of, holding
 from tiny_federation import make_method
 from torch import Tensor, tensor
 
-from fedquilt.method import Local
+from fedquilt.training.method import Local
 
 LOGITS = tensor([[0.3, -1.0, 2.0], [-0.5, 0.7, 0.0]])
 LABELS = tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])

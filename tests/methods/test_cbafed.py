@@ -10,12 +10,11 @@ from pixel_logits import make_batch, make_local, plain_federation
 from tiny_federation import make_method
 from torch import Tensor, tensor
 
-from fedquilt.losses.confidence import class_thresholds, confident_tags
-from fedquilt.losses.tagged import NO_TAG, tagged_bce
+from fedquilt.core.payload import Mean
+from fedquilt.core.totals import Accumulator
+from fedquilt.core.tree import Weights, same_bits
+from fedquilt.losses.pseudo_labels import NO_TAG, class_thresholds, confident_tags, tagged_bce
 from fedquilt.methods.cbafed import CBAFed
-from fedquilt.payload import Mean
-from fedquilt.totals import Accumulator
-from fedquilt.tree import Weights, same_bits
 
 
 def _thresholds(share: list[float]) -> list[float]:

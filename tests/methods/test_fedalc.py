@@ -9,15 +9,15 @@ import torch
 from tiny_federation import Federation, make_federation, make_method, synthetic_images
 from torch import Tensor, tensor
 
-from fedquilt.client import LOSS_PART, Workspace, run_client
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Gather, addressed
+from fedquilt.core.tree import same_bits
 from fedquilt.data.client_data import ClientData
-from fedquilt.errors import UserError
-from fedquilt.method import Method, State
 from fedquilt.methods.fedalc import FedALC
 from fedquilt.methods.fedaws import ROWS
-from fedquilt.payload import Gather, addressed
-from fedquilt.rounds import start_server
-from fedquilt.tree import same_bits
+from fedquilt.training.client import LOSS_PART, Workspace, run_client
+from fedquilt.training.method import Method, State
+from fedquilt.training.rounds import start_server
 
 # Classes 0 and 1 always occur together; class 2 shares 2 of its 5 images with them.
 TRUTH = tensor([[1, 1, 0]] * 6 + [[1, 1, 1]] * 2 + [[0, 0, 1]] * 3 + [[0, 0, 0]] * 2)

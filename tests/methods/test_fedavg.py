@@ -8,15 +8,15 @@ import pytest
 import torch
 from tiny_federation import CLASSES, make_federation, make_method, synthetic_images
 
-from fedquilt.data.loading.batches import Batch
+from fedquilt.core.tree import same_bits
+from fedquilt.data.batches import Batch
 from fedquilt.methods.centralised import Centralised
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.methods.full_labels import FullLabels
 from fedquilt.metrics import roc_auc
-from fedquilt.rounds import start_server
-from fedquilt.server_step import ServerStep
-from fedquilt.tree import same_bits
+from fedquilt.training.rounds import start_server
+from fedquilt.training.server_optimizer import ServerStep
 
 LABELS = torch.tensor([[1.0, 5.0, 0.0], [0.0, -3.0, 1.0]])  # the middle column is garbage
 KNOWN = torch.tensor([[True, False, True], [True, False, True]])

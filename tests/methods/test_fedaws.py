@@ -13,19 +13,18 @@ from tiny_federation import Federation, make_federation, make_method
 from tiny_runs import make_run
 from torch import Tensor, tensor
 
-from fedquilt.client import Workspace, open_round, run_client
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Update, addressed
+from fedquilt.core.tree import byte_count, flatten, same_bits
+from fedquilt.data.augmentation.views import Viewing, Views, normalise
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.viewing import Viewing, Views
-from fedquilt.data.loading.views import normalise
-from fedquilt.errors import UserError
-from fedquilt.losses.spread import correlation_penalty
-from fedquilt.method import Method, State
+from fedquilt.losses.spread_out import correlation_penalty
 from fedquilt.methods.fedaws import ROWS, FedAwS
 from fedquilt.models.class_rows import descend
 from fedquilt.models.heads.sphere import on_sphere
-from fedquilt.payload import Update, addressed
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import byte_count, flatten, same_bits
+from fedquilt.training.client import Workspace, open_round, run_client
+from fedquilt.training.method import Method, State
+from fedquilt.training.rounds import run_rounds, start_server
 
 CPU = torch.device("cpu")
 

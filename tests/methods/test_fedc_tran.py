@@ -11,13 +11,13 @@ from tiny_federation import Federation, make_federation, make_method
 from told_client import told_batch, told_client
 from torch import tensor
 
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import leaves, same_bits
 from fedquilt.data.client_data import ClientData
-from fedquilt.errors import UserError
-from fedquilt.local_training import LocalTraining
-from fedquilt.losses.binary import masked_bce
+from fedquilt.losses.cross_entropy import masked_bce
 from fedquilt.methods.fedc_tran import FedCTran
 from fedquilt.models.spec import ModelSpec
-from fedquilt.tree import leaves, same_bits
+from fedquilt.training.local_training import LocalTraining
 
 TABLES = ("head.labels", "head.negative", "head.positive")
 LABELS = tensor([[1.0, 0.0, 7.0], [0.0, 1.0, 1.0]])  # the 7 is not annotated

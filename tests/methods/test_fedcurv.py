@@ -10,16 +10,16 @@ from scalar_client import OneWeight, local_of
 from tiny_federation import make_federation, make_method
 from torch import Tensor, nn, tensor
 
-from fedquilt.client import Workspace, run_client
-from fedquilt.client_states import StatesInMemory
-from fedquilt.data.loading.batches import Batch
-from fedquilt.errors import UserError
-from fedquilt.method import Local
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import add, same_bits, tree_map
+from fedquilt.data.batches import Batch
+from fedquilt.engines.client_states import StatesInMemory
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.fedcurv import SUMS, FedCurv
 from fedquilt.models.network import Output, read_weights
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import add, same_bits, tree_map
+from fedquilt.training.client import Workspace, run_client
+from fedquilt.training.method import Local
+from fedquilt.training.rounds import run_rounds, start_server
 
 
 def _scalar(value: float) -> dict[str, Tensor]:

@@ -10,9 +10,9 @@ from pixel_logits import make_batch, make_local, plain_federation
 from tiny_federation import make_method
 from torch import Tensor, tensor
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import same_bits
 from fedquilt.methods.fedfixmatch import FedFixMatch
-from fedquilt.tree import same_bits
 
 KNOWN = tensor([[True, False, False]] * 3)
 LABELS = tensor([[1, 0, 0], [0, 0, 0], [0, 0, 0]])

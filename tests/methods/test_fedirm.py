@@ -11,16 +11,16 @@ from pixel_logits import make_batch, make_local, plain_federation, with_teacher
 from tiny_federation import make_federation, make_method
 from torch import Tensor, tensor
 
-from fedquilt.client import Workspace, run_client
-from fedquilt.losses.confidence import binary_entropy
-from fedquilt.losses.ramp import gaussian_ramp
-from fedquilt.losses.relation import relation_gap, relation_logits
+from fedquilt.core.payload import Mean
+from fedquilt.core.totals import Accumulator
+from fedquilt.core.tree import same_bits
+from fedquilt.losses.distillation import relation_gap, relation_logits
+from fedquilt.losses.pseudo_labels import binary_entropy
 from fedquilt.methods.fedirm import FedIRM
 from fedquilt.models.teacher import training_mode_output
-from fedquilt.payload import Mean
-from fedquilt.rounds import start_server
-from fedquilt.totals import Accumulator
-from fedquilt.tree import same_bits
+from fedquilt.training.client import Workspace, run_client
+from fedquilt.training.rounds import start_server
+from fedquilt.training.schedules import gaussian_ramp
 
 P = tensor([[0.9, 0.2], [0.5, 0.6]], dtype=torch.float64)
 Q = tensor([[0.8, 0.3], [0.5, 0.4]], dtype=torch.float64)

@@ -14,16 +14,16 @@ from tiny_runs import tiny_settings
 from told_client import told_batch, told_client
 from torch import tensor
 
-from fedquilt.client import Workspace, run_client
-from fedquilt.errors import UserError
-from fedquilt.experiment import run
-from fedquilt.finished_run import read_run
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import same_bits
 from fedquilt.methods.fedlgt import FedLGT
 from fedquilt.metrics import score
 from fedquilt.models.class_names.text_vectors import HASHED, PROMPT, text_vectors
-from fedquilt.recipe import recipe_from
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import same_bits
+from fedquilt.recipes.recipe import recipe_from
+from fedquilt.runs.experiment import run
+from fedquilt.runs.finished_run import read_run
+from fedquilt.training.client import Workspace, run_client
+from fedquilt.training.rounds import run_rounds, start_server
 
 TABLES = ("head.labels", "head.negative", "head.positive")
 LABELS = tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])

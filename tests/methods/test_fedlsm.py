@@ -10,12 +10,12 @@ import torch
 from pixel_logits import make_batch, make_local
 from torch import Tensor, tensor
 
-from fedquilt.data.loading.batches import Batch
-from fedquilt.losses.tagged import NO_TAG
-from fedquilt.method import Local, Method
+from fedquilt.core.tree import Weights
+from fedquilt.data.batches import Batch
+from fedquilt.losses.pseudo_labels import NO_TAG
 from fedquilt.methods.fedlsm import FedLSM
 from fedquilt.models.network import Layout, Output
-from fedquilt.tree import Weights
+from fedquilt.training.method import Local, Method
 
 LN2, LN3 = math.log(2), math.log(3)
 HALF_KNOWN = tensor([[True, False]] * 2)

@@ -12,18 +12,18 @@ from tiny_federation import Federation, make_federation, make_method, synthetic_
 from tiny_runs import tiny_settings
 from torch import Tensor, tensor
 
-from fedquilt.client import Workspace, run_client
+from fedquilt.core.errors import UserError
+from fedquilt.core.totals import Accumulator, Totals
+from fedquilt.core.tree import same_bits
 from fedquilt.data.client_data import ClientData
-from fedquilt.errors import UserError
-from fedquilt.experiment import run
-from fedquilt.finished_run import read_run
-from fedquilt.method import Method
 from fedquilt.methods.fedlsm import FedLSM
 from fedquilt.models.network import read_weights
-from fedquilt.recipe import recipe_from
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.totals import Accumulator, Totals
-from fedquilt.tree import same_bits
+from fedquilt.recipes.recipe import recipe_from
+from fedquilt.runs.experiment import run
+from fedquilt.runs.finished_run import read_run
+from fedquilt.training.client import Workspace, run_client
+from fedquilt.training.method import Method
+from fedquilt.training.rounds import run_rounds, start_server
 
 
 def _head_bias(counts: list[list[float]], changes: list[list[float]], annotated: list) -> list:

@@ -11,9 +11,9 @@ from logit_client import batch_of, client_of, holding
 from tiny_federation import make_federation, make_method
 from torch import tensor
 
-from fedquilt.losses.binary import masked_bce
+from fedquilt.core.tree import same_bits
+from fedquilt.losses.cross_entropy import masked_bce
 from fedquilt.methods.fedlsr import FedLSR
-from fedquilt.tree import same_bits
 
 LABELS = tensor([[1.0, 0.0]])
 KNOWN = tensor([[True, False]])

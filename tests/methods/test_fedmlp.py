@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedquilt.losses.binary import elementwise_bce, masked_mean
-from fedquilt.losses.prior import adjust_logits, clamp_prior
-from fedquilt.losses.tagged import NO_TAG
-from fedquilt.methods.fedmlp import FedMLP
-from fedquilt.payload import Mean
-from fedquilt.prototypes import (
+from fedquilt.core.payload import Mean
+from fedquilt.core.totals import Accumulator
+from fedquilt.losses.class_prior import adjust_logits, clamp_prior
+from fedquilt.losses.cross_entropy import elementwise_bce, masked_mean
+from fedquilt.losses.prototypes import (
     absence_score,
     class_prototypes,
     decided_share,
     tag_missing_labels,
 )
-from fedquilt.totals import Accumulator
+from fedquilt.losses.pseudo_labels import NO_TAG
+from fedquilt.methods.fedmlp import FedMLP
 
 SCORES = torch.tensor([0.30, 0.20, 0.10, 0.02, -0.01, -0.05, -0.20, -0.40])[:, None]
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch
-from fedquilt.losses.tagged import NO_TAG
-from fedquilt.method import Local
+from fedquilt.losses.pseudo_labels import NO_TAG
 from fedquilt.methods.fedmlp import FedMLP
 from fedquilt.models.network import Layout, Output
+from fedquilt.training.method import Local
 
 
 class _Fixed(nn.Module):

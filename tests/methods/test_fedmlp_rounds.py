@@ -6,10 +6,10 @@ import pytest
 import torch
 from tiny_federation import make_federation, make_method
 
-from fedquilt.losses.tagged import NO_TAG
+from fedquilt.core.tree import same_bits
+from fedquilt.losses.pseudo_labels import NO_TAG
 from fedquilt.methods.fedmlp import FedMLP
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import same_bits
+from fedquilt.training.rounds import run_rounds, start_server
 
 
 def test_numbers_of_the_card() -> None:

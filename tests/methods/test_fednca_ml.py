@@ -13,22 +13,22 @@ from tiny_federation import Federation, make_federation, make_method
 from tiny_runs import tiny_settings
 from torch import Tensor, nn, tensor
 
-from fedquilt.aggregation import weight_parts
-from fedquilt.client import Workspace, run_client
+from fedquilt.core.errors import UserError
+from fedquilt.core.totals import Accumulator
+from fedquilt.core.tree import same_bits
 from fedquilt.data.client_data import ClientData
-from fedquilt.errors import UserError
-from fedquilt.experiment import run as train
-from fedquilt.finished_run import read_run
 from fedquilt.methods.fednca_ml import FedNCAML
 from fedquilt.models.head_parts.class_directions import ClassDirections
 from fedquilt.models.head_parts.etf import simplex_etf
 from fedquilt.models.head_parts.starting_vectors import StartingVectors
 from fedquilt.models.network import Output, read_weights
 from fedquilt.models.spec import ModelSpec
-from fedquilt.recipe import recipe_from
-from fedquilt.rounds import start_server
-from fedquilt.totals import Accumulator
-from fedquilt.tree import same_bits
+from fedquilt.recipes.recipe import recipe_from
+from fedquilt.runs.experiment import run as train
+from fedquilt.runs.finished_run import read_run
+from fedquilt.training.aggregation import weight_parts
+from fedquilt.training.client import Workspace, run_client
+from fedquilt.training.rounds import start_server
 
 OFF = {"rejection": 0.0, "compaction": 0.0}
 # C = d = 3: features e1, 2 e2 and -e3, of which only class 0 is present

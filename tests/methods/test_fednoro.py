@@ -10,13 +10,17 @@ from logit_client import batch_of, client_of, holding
 from tiny_federation import make_federation, make_method
 from torch import tensor
 
-from fedquilt.aggregation import distance_aware_weights, distances_to_nearest, inner_products
-from fedquilt.errors import UserError
-from fedquilt.losses.prior import adjust_logits
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Gather
+from fedquilt.core.totals import Accumulator
+from fedquilt.core.tree import same_bits
+from fedquilt.losses.class_prior import adjust_logits
 from fedquilt.methods.fednoro import FedNoRo
-from fedquilt.payload import Gather
-from fedquilt.totals import Accumulator
-from fedquilt.tree import same_bits
+from fedquilt.training.aggregation import (
+    distance_aware_weights,
+    distances_to_nearest,
+    inner_products,
+)
 
 # The fixture of the method cards, section 6: classes 0 and 2 are annotated.
 LOGITS = tensor([[0.3, -1.0, 2.0], [-0.5, 0.7, 0.0]])

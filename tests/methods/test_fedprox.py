@@ -6,12 +6,12 @@ import pytest
 import torch
 from scalar_client import train_one_weight
 
-from fedquilt.errors import UserError
-from fedquilt.local_training import LocalTraining
+from fedquilt.core.errors import UserError
 from fedquilt.losses.proximal import squared_distance
-from fedquilt.method import Local
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.fedprox import FedProx
+from fedquilt.training.local_training import LocalTraining
+from fedquilt.training.method import Local
 
 
 @pytest.fixture(autouse=True)

@@ -11,13 +11,13 @@ from scalar_client import one_image
 from tiny_federation import Federation, make_federation, make_method, synthetic_images
 from torch import Tensor, tensor
 
-from fedquilt.client import Workspace
-from fedquilt.data.loading.batches import Batch
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import same_bits
+from fedquilt.data.batches import Batch
 from fedquilt.losses.positive_unlabelled import nonnegative_risk, softmax_risk
 from fedquilt.methods.fedpu import FedPU
 from fedquilt.models.network import Output
-from fedquilt.tree import same_bits
+from fedquilt.training.client import Workspace
 
 # The card: classes 0 and 1 are labelled here; image 0 is of class 0, image 1 is unlabelled.
 SHARES = tensor([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3]], dtype=torch.float64)

@@ -8,13 +8,13 @@ from logit_client import batch_of, client_of, holding
 from tiny_federation import make_federation, make_method
 from torch import tensor
 
-from fedquilt.client import Workspace, run_client
-from fedquilt.errors import UserError
-from fedquilt.losses.binary import masked_bce
-from fedquilt.losses.restricted import logit_scale
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import same_bits
+from fedquilt.losses.class_prior import logit_scale
+from fedquilt.losses.cross_entropy import masked_bce
 from fedquilt.methods.fedrs import FedRS
 from fedquilt.models.network import read_weights
-from fedquilt.tree import same_bits
+from fedquilt.training.client import Workspace, run_client
 
 
 def test_restricted_softmax_of_the_card() -> None:

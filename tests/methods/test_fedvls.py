@@ -11,11 +11,11 @@ from logit_client import batch_of, client_of, holding
 from tiny_federation import make_federation, make_method
 from torch import tensor
 
-from fedquilt.errors import UserError
-from fedquilt.losses.binary import masked_bce
-from fedquilt.losses.vacancy import calibrated_cross_entropy, soft_maxima, vacant_divergence
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import same_bits
+from fedquilt.losses.cross_entropy import masked_bce
+from fedquilt.losses.single_label import calibrated_cross_entropy, soft_maxima, vacant_divergence
 from fedquilt.methods.fedvls import FedVLS
-from fedquilt.tree import same_bits
 
 # Class 0 has positives, class 1 is annotated without any, class 2 is not annotated.
 LABELS = tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])

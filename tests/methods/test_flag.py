@@ -14,10 +14,10 @@ from pixel_logits import make_local
 from tiny_federation import Federation, make_federation, make_method
 from torch import Tensor, tensor
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.totals import Accumulator
+from fedquilt.core.tree import same_bits
 from fedquilt.methods.flag import FLAG, label_variety
-from fedquilt.totals import Accumulator
-from fedquilt.tree import same_bits
 
 A, B = [10, 0, 5], [30, 4, 5]  # the card's clients: positives per class
 

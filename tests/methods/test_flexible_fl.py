@@ -10,12 +10,12 @@ import torch
 from tiny_federation import Federation, make_federation, make_method
 from tiny_runs import CLIENTS, make_run
 
-from fedquilt.errors import UserError
-from fedquilt.method import Method, State
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.sent_parts import sent_parts
-from fedquilt.server_step import ServerStep
-from fedquilt.tree import Weights, leaves, same_bits
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import Weights, leaves, same_bits
+from fedquilt.privacy.sent_parts import sent_parts
+from fedquilt.training.method import Method, State
+from fedquilt.training.rounds import run_rounds, start_server
+from fedquilt.training.server_optimizer import ServerStep
 
 
 def _trained(federation: Federation, method: Method) -> tuple[State, dict[str, Weights]]:

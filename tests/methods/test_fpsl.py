@@ -10,19 +10,19 @@ from pixel_logits import make_local
 from tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
 from torch import Tensor, nn, tensor
 
-from fedquilt.aggregation import SPARE_ROWS, head_row_weights
-from fedquilt.client import Workspace, open_round, run_client
-from fedquilt.data.loading.batches import Batch
-from fedquilt.errors import UserError
-from fedquilt.local_steps import step_batches
-from fedquilt.losses.binary import masked_bce
-from fedquilt.method import Local, Method
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Mean, addressed
+from fedquilt.core.totals import Accumulator
+from fedquilt.core.tree import Weights, same_bits
+from fedquilt.data.batches import Batch
+from fedquilt.losses.cross_entropy import masked_bce
 from fedquilt.methods.fpsl import FPSL, resting_features
 from fedquilt.models.network import Layout, Network, read_weights, write_weights
-from fedquilt.payload import Mean, addressed
-from fedquilt.rounds import start_server
-from fedquilt.totals import Accumulator
-from fedquilt.tree import Weights, same_bits
+from fedquilt.training.aggregation import SPARE_ROWS, head_row_weights
+from fedquilt.training.client import Workspace, open_round, run_client
+from fedquilt.training.client_step import step_batches
+from fedquilt.training.method import Local, Method
+from fedquilt.training.rounds import start_server
 
 CPU = torch.device("cpu")
 SGD = {"optimizer": "sgd", "lr": 0.1}

@@ -10,12 +10,12 @@ from pixel_logits import make_batch, make_local, plain_federation
 from tiny_federation import make_federation, make_method
 from torch import tensor
 
-from fedquilt.errors import UserError
-from fedquilt.losses.consistency import squared_gap
+from fedquilt.core.errors import UserError
+from fedquilt.core.totals import Accumulator
+from fedquilt.core.tree import same_bits
+from fedquilt.losses.distillation import squared_gap
 from fedquilt.methods.fssl import FSSL
-from fedquilt.rounds import start_server
-from fedquilt.totals import Accumulator
-from fedquilt.tree import same_bits
+from fedquilt.training.rounds import start_server
 
 KNOWN = tensor([[True, False]] * 2)
 LABELS = tensor([[1, 0], [1, 0]])

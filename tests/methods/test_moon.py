@@ -10,14 +10,14 @@ import torch
 from tiny_federation import make_federation, make_method
 from torch import Tensor, tensor
 
-from fedquilt.client import Workspace, run_client
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import same_bits
 from fedquilt.losses.contrastive import model_contrast
 from fedquilt.methods import moon
 from fedquilt.methods.moon import Moon
 from fedquilt.models.network import read_weights
 from fedquilt.models.spec import ModelSpec
-from fedquilt.tree import same_bits
+from fedquilt.training.client import Workspace, run_client
 
 QUERY = tensor([[1.0, 0.0]], dtype=torch.float64)
 

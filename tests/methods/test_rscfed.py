@@ -12,16 +12,16 @@ from pixel_logits import make_batch, make_local, plain_federation, with_teacher
 from tiny_federation import make_federation, make_method
 from torch import nn, tensor
 
-from fedquilt.aggregation import combined, consensus, distance_weights, inner_products
-from fedquilt.client import Workspace, run_client
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Gather, Update
+from fedquilt.core.totals import Accumulator
+from fedquilt.core.tree import Weights, clone, leaves, same_bits
 from fedquilt.methods import rscfed
 from fedquilt.methods.rscfed import RSCFed
 from fedquilt.models.teacher import follow
-from fedquilt.payload import Gather, Update
-from fedquilt.rounds import start_server
-from fedquilt.totals import Accumulator
-from fedquilt.tree import Weights, clone, leaves, same_bits
+from fedquilt.training.aggregation import combined, consensus, distance_weights, inner_products
+from fedquilt.training.client import Workspace, run_client
+from fedquilt.training.rounds import start_server
 
 
 @pytest.mark.parametrize(

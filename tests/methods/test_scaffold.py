@@ -6,10 +6,10 @@ import pytest
 import torch
 from scalar_client import LAYOUT, train_one_weight
 
+from fedquilt.core.payload import Mean, Sum
+from fedquilt.core.totals import Accumulator
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.scaffold import Scaffold
-from fedquilt.payload import Mean, Sum
-from fedquilt.totals import Accumulator
 
 OBJECTIVES = {"one": lambda x: 0.5 * x**2, "two": lambda x: 1.5 * (x - 4) ** 2}
 

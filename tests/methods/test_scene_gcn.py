@@ -12,19 +12,19 @@ from tiny_federation import Federation, make_federation, make_method
 from tiny_runs import predictions_of_two_clients
 from torch import Tensor, tensor
 
-from fedquilt.client import Workspace, open_round
-from fedquilt.client_states import StatesInMemory
-from fedquilt.data.loading.batches import Batch
-from fedquilt.errors import UserError
-from fedquilt.losses.asymmetric import asymmetric_loss
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import addressed
+from fedquilt.core.tree import Weights, same_bits
+from fedquilt.data.batches import Batch
+from fedquilt.engines.client_states import StatesInMemory
+from fedquilt.losses.cross_entropy import asymmetric_loss
 from fedquilt.losses.scene_entropy import scene_entropy
-from fedquilt.method import Method, State
 from fedquilt.methods.scene_gcn import SceneGCN
-from fedquilt.models.scenes.client_scenes import CENTRES, COUNTS, MATRICES, SCENES
-from fedquilt.payload import addressed
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.sent_parts import sent_parts
-from fedquilt.tree import Weights, same_bits
+from fedquilt.models.scenes import CENTRES, COUNTS, MATRICES, SCENES
+from fedquilt.privacy.sent_parts import sent_parts
+from fedquilt.training.client import Workspace, open_round
+from fedquilt.training.method import Method, State
+from fedquilt.training.rounds import run_rounds, start_server
 
 TWO = ((0, 1, 2), (0, 1))
 

@@ -12,18 +12,18 @@ from tiny_federation import Federation, make_federation, make_method
 from tiny_runs import predictions_of_two_clients
 from torch import tensor
 
-from fedquilt.client import Workspace, run_client
-from fedquilt.client_states import StatesInMemory
-from fedquilt.errors import UserError
-from fedquilt.method import Method, Stage, State
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Mean
+from fedquilt.core.totals import Accumulator
+from fedquilt.core.tree import Weights, flatten, leaves, same_bits
+from fedquilt.engines.client_states import StatesInMemory
 from fedquilt.methods.site_aware import SiteAware
 from fedquilt.models.head_parts.edge_graph import edge_rates
 from fedquilt.models.network import read_weights
-from fedquilt.payload import Mean
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.sent_parts import sent_parts
-from fedquilt.totals import Accumulator
-from fedquilt.tree import Weights, flatten, leaves, same_bits
+from fedquilt.privacy.sent_parts import sent_parts
+from fedquilt.training.client import Workspace, run_client
+from fedquilt.training.method import Method, Stage, State
+from fedquilt.training.rounds import run_rounds, start_server
 
 TWO = ((0, 1, 2), (0, 1))
 CPU = torch.device("cpu")

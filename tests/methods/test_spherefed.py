@@ -13,16 +13,16 @@ from tiny_federation import Federation, make_federation, make_method
 from tiny_runs import make_run
 from torch import tensor
 
-from fedquilt.client import LOSS_PART, Workspace, run_client
-from fedquilt.data.loading.views import normalise
-from fedquilt.errors import UserError
-from fedquilt.method import Method, State
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Sum
+from fedquilt.core.tree import same_bits
+from fedquilt.data.augmentation.views import normalise
 from fedquilt.methods.spherefed import ROWS, SphereFed
 from fedquilt.models.calibration import class_moments, ridge_rows
 from fedquilt.models.heads.sphere import build_sphere_head, on_sphere
-from fedquilt.payload import Sum
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import same_bits
+from fedquilt.training.client import LOSS_PART, Workspace, run_client
+from fedquilt.training.method import Method, State
+from fedquilt.training.rounds import run_rounds, start_server
 
 SCORES = tensor([[1.0, 0.0], [0.5, 0.5]])
 LABELS = tensor([[1.0, 1.0], [0.0, 1.0]])

@@ -8,13 +8,13 @@ import pytest
 import torch
 from tiny_federation import make_federation, make_method
 
-from fedquilt.aggregation import head_row_weights
-from fedquilt.client import Workspace, run_client
-from fedquilt.errors import UserError
-from fedquilt.method import Method
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import Weights, same_bits
 from fedquilt.models.network import read_weights
-from fedquilt.rounds import start_server
-from fedquilt.tree import Weights, same_bits
+from fedquilt.training.aggregation import head_row_weights
+from fedquilt.training.client import Workspace, run_client
+from fedquilt.training.method import Method
+from fedquilt.training.rounds import start_server
 
 
 def test_annotators_count_alike_whatever_they_hold() -> None:

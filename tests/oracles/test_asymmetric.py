@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import tensor
 
-from fedquilt.losses.asymmetric import asymmetric_loss
+from fedquilt.losses.cross_entropy import asymmetric_loss
 
 YES = tensor([[True]])
 

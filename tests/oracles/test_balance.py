@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import tensor
 
-from fedquilt.losses.balance import balance_weights, balanced_bce
-from fedquilt.losses.binary import masked_bce
+from fedquilt.losses.cross_entropy import balance_weights, balanced_bce, masked_bce
 
 ONES = torch.ones(2)
 

@@ -8,9 +8,16 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from fedquilt.losses.belief import Belief, belief_loss, believe, weighted_mean
-from fedquilt.losses.mixup import beta_share, mixed, mixed_belief
-from fedquilt.losses.tagged import NO_TAG
+from fedquilt.losses.pseudo_labels import NO_TAG
+from fedquilt.losses.soft_targets import (
+    Belief,
+    belief_loss,
+    believe,
+    beta_share,
+    mixed,
+    mixed_belief,
+    weighted_mean,
+)
 
 LIMITS = (0.01, 0.85)
 LN2 = math.log(2)

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from fedquilt.losses.compaction import compaction
-from fedquilt.losses.image_average import mean_of_image_means, mean_of_image_sums
-from fedquilt.losses.rejection import hinge_rejection, most_confident, rejection
+from fedquilt.losses.contrastive import compaction, hinge_rejection, most_confident, rejection
+from fedquilt.losses.cross_entropy import mean_of_image_means, mean_of_image_sums
 
 # C = d = 3, frame sqrt(3/2) (I - 1/3), features e1, 2 e2 and -e3, of which only class 0 is present.
 # With a = 0.8164966 and b = -0.4082483 the scores are (a, b, b), (2b, 2a, 2b) and (-b, -b, -a).

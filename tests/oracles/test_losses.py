@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn, tensor
 
-from fedquilt.losses.binary import elementwise_bce, masked_bce, masked_mean
-from fedquilt.losses.prior import adjust_logits, clamp_prior, positive_weight
+from fedquilt.losses.class_prior import adjust_logits, clamp_prior, positive_weight
+from fedquilt.losses.cross_entropy import elementwise_bce, masked_bce, masked_mean
 from fedquilt.losses.proximal import squared_distance, weighted_squared_distance
 
 # The fixture of the method cards, section 6: classes 0 and 2 are annotated.

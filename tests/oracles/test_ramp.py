@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedquilt.losses.ramp import gaussian_ramp
+from fedquilt.training.schedules import gaussian_ramp
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from fedquilt.losses.spread import (
+from fedquilt.losses.spread_out import (
     correlation_penalty,
     nearest_penalty,
     positive_hinge,

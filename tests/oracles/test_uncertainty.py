@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import tensor
 
-from fedquilt.losses.uncertainty import by_uncertainty, uncertainty
+from fedquilt.losses.pseudo_labels import by_uncertainty, uncertainty
 
 NOTHING = tensor([[False]] * 2)
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from fedquilt.losses.divergence import bernoulli_kl, jensen_shannon
-from fedquilt.losses.mixed_prediction import mixed_logits
-from fedquilt.losses.suppression import logit_suppression
+from fedquilt.losses.class_prior import logit_suppression
+from fedquilt.losses.distillation import bernoulli_kl, jensen_shannon, mixed_logits
 
 
 def logit(*probabilities: float) -> Tensor:

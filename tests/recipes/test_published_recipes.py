@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from markdown_pages import ROOT, blocks, code_spans
 
-from fedquilt.errors import UserError
-from fedquilt.published_numbers import AVERAGE
-from fedquilt.published_table import PublishedTable
-from fedquilt.recipe import Recipe, read_recipe, recipe_from
-from fedquilt.recipes import TABLES, find_table
+from fedquilt.core.errors import UserError
+from fedquilt.recipes.papers import TABLES, find_table
+from fedquilt.recipes.papers.published_numbers import AVERAGE
+from fedquilt.recipes.papers.table import PublishedTable
+from fedquilt.recipes.recipe import Recipe, read_recipe, recipe_from
 
 CHOICES = [(name, data) for name in TABLES for data in find_table(name).choices]
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from fedquilt.cli.main import app
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.models.class_names.text_encoders import open_clip_vectors
 from fedquilt.models.class_names.text_vectors import PROMPT, save_text_vectors, text_vectors
 

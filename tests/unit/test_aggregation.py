@@ -9,7 +9,11 @@ import torch
 from tiny_federation import make_federation, make_method
 from torch import Tensor, tensor
 
-from fedquilt.aggregation import (
+from fedquilt.core.totals import Accumulator, Totals
+from fedquilt.core.tree import Weights, same_bits
+from fedquilt.data.client_data import ClientData
+from fedquilt.models.network import Layout
+from fedquilt.training.aggregation import (
     by_row_counts,
     change_of,
     head_row_weights,
@@ -18,11 +22,7 @@ from fedquilt.aggregation import (
     split,
     weight_parts,
 )
-from fedquilt.data.client_data import ClientData
-from fedquilt.models.network import Layout
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.totals import Accumulator, Totals
-from fedquilt.tree import Weights, same_bits
+from fedquilt.training.rounds import run_rounds, start_server
 
 LAYOUT = Layout(body=("conv",), head=("head.weight", "head.bias"), buffers=("mean",))
 RULES = ("all", "annotated", "positives")

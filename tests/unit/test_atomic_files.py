@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fedquilt import atomic_files
-from fedquilt.atomic_files import wait_for_disk, write_bytes, write_json
+from fedquilt.core import atomic_files
+from fedquilt.core.atomic_files import wait_for_disk, write_bytes, write_json
 
 
 def fail(*_: object) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, tensor
 
-from fedquilt.audit import PseudoLabelAudit
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.dataset import MultiLabelDataset
+from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 
 TRUTH = tensor([[1, 0], [1, 1], [0, 1], [0, 0], [1, 1]], dtype=torch.uint8)
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import (
+from fedquilt.data.augmentation.views import Viewing, Views
+from fedquilt.data.batches import (
     Batch,
     Pool,
     ordered_batches,
@@ -16,7 +16,7 @@ from fedquilt.data.loading.batches import (
     steps_per_epoch,
     train_batches,
 )
-from fedquilt.data.loading.viewing import Viewing, Views
+from fedquilt.data.client_data import ClientData
 
 CPU = torch.device("cpu")
 

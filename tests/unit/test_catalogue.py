@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from fedquilt.catalogue import KINDS, entries, find_recipe, recipe_paths
+from fedquilt.core.errors import UserError
+from fedquilt.core.registry import find
 from fedquilt.data.annotations import ANNOTATIONS
 from fedquilt.data.partitions import PARTITIONS
 from fedquilt.data.sources import SOURCES
-from fedquilt.errors import UserError
 from fedquilt.methods import METHODS
-from fedquilt.recipe import read_recipe
-from fedquilt.registry import find
-from fedquilt.source_lookup import read_module
-from fedquilt.source_reading import Field, read_class
+from fedquilt.recipes.catalogue import KINDS, entries, find_recipe, recipe_paths
+from fedquilt.recipes.recipe import read_recipe
+from fedquilt.recipes.source_docs import Field, read_class, read_module
 
 TABLES = {
     "methods": METHODS,
@@ -125,7 +124,9 @@ def test_class_of_another_package_is_read_through_relative_imports(
 
 
 def test_entry_without_source_is_still_listed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("fedquilt.catalogue.all_methods", lambda: {"odd": "no_such_package:Odd"})
+    monkeypatch.setattr(
+        "fedquilt.recipes.catalogue.all_methods", lambda: {"odd": "no_such_package:Odd"}
+    )
     (entry,) = entries("methods")
     assert (entry.name, entry.about, entry.fields) == ("odd", "no_such_package:Odd", ())
 

@@ -7,7 +7,7 @@ import torch
 from few_patients import site
 from torch import tensor
 
-from fedquilt.cells import KNOWN_CELLS, images_behind, people_behind
+from fedquilt.training.provenance import KNOWN_CELLS, images_behind, people_behind
 
 # Images in each group, by the labels of the site: see tests/few_patients.py.
 IMAGES = {

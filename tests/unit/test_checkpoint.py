@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import tensor
 
-from fedquilt.checkpoint import Checkpoints
-from fedquilt.tree import same_bits
+from fedquilt.core.tree import same_bits
+from fedquilt.runs.checkpoint import Checkpoints
 
 
 def server(round_count: int) -> dict[str, object]:
@@ -202,7 +202,7 @@ def test_a_missing_object_falls_back(tmp_path):
 
 def test_a_checkpoint_of_another_format_is_not_used(tmp_path, monkeypatch):
     run_to(tmp_path, 1)
-    monkeypatch.setattr("fedquilt.checkpoint.FORMAT", 2)
+    monkeypatch.setattr("fedquilt.runs.checkpoint.FORMAT", 2)
     saved, (complaint,) = Checkpoints(tmp_path).restore()
     assert saved is None
     assert "format 1 is not 2" in complaint

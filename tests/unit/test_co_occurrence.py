@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from fedquilt.co_occurrence import CODE_BYTES, coded_positives, correlation_of, joint_counts
+from fedquilt.core.errors import UserError
 from fedquilt.data.client_data import ClientData
-from fedquilt.errors import UserError
+from fedquilt.data.co_occurrence import CODE_BYTES, coded_positives, correlation_of, joint_counts
 
 PICTURES = torch.arange(6 * 4, dtype=torch.uint8).reshape(6, 1, 2, 2)  # six different images
 TRUTH = tensor([[1, 0, 0], [1, 1, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedquilt.criterion import Above, AmongBest
+from fedquilt.recipes.papers.criterion import Above, AmongBest
 
 LABELS = {"a": "A", "b": "B", "c": "C", "bacc": "BACC", "x": "level x", "y": "level y"}
 

@@ -78,20 +78,22 @@ def test_links_lead_somewhere(page: Path):
 
 def test_hooks_of_a_method_are_all_explained():
     spans = code_spans((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"))
-    tree = ast.parse((PACKAGE / "method.py").read_text(encoding="utf-8"))
+    tree = ast.parse((PACKAGE / "training" / "method.py").read_text(encoding="utf-8"))
     hooks = _definitions(_definitions(tree)["Method"])
     assert [hook for hook in hooks if f"{hook}()" not in spans] == []
 
 
 def test_missing_names_are_found():
     text = (
-        "`rounds.py:run_rounds`, `totals.py:Accumulator.add`, `methods/`, `broadcast()`, `x = 1`, "
-        "`rounds.py:run_circles`, `totals.py:Accumulator.subtract`, `nowhere.py`, `metods/`, "
+        "`training/rounds.py:run_rounds`, `core/totals.py:Accumulator.add`, `methods/`, "
+        "`broadcast()`, `x = 1`, "
+        "`training/rounds.py:run_circles`, `core/totals.py:Accumulator.subtract`, "
+        "`nowhere.py`, `metods/`, "
         "`broadcats()`\n```\n`in_a_block.py`\n```\n"
     )
     assert missing_names(text) == {
-        "rounds.py:run_circles",
-        "totals.py:Accumulator.subtract",
+        "training/rounds.py:run_circles",
+        "core/totals.py:Accumulator.subtract",
         "nowhere.py",
         "metods/",
         "broadcats()",

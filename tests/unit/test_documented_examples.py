@@ -15,17 +15,16 @@ from PIL import Image
 from tiny_federation import make_federation
 from typer.testing import CliRunner
 
-from fedquilt.catalogue import recipe_paths
 from fedquilt.cli.main import app
-from fedquilt.data.loading.viewing import Views
-from fedquilt.data.loading.views import Augmentation
+from fedquilt.core.tree import same_bits
+from fedquilt.data.augmentation.views import Augmentation, Views
 from fedquilt.data.sources.digits_mosaic.load import DigitsMosaic
-from fedquilt.evaluation import Evaluation
-from fedquilt.method import Method
 from fedquilt.methods.fedavg_pl import FedAvgPL
+from fedquilt.metrics.evaluation import Evaluation
 from fedquilt.models.spec import ModelSpec
-from fedquilt.recipe import Recipe, read_recipe
-from fedquilt.tree import same_bits
+from fedquilt.recipes.catalogue import recipe_paths
+from fedquilt.recipes.recipe import Recipe, read_recipe
+from fedquilt.training.method import Method
 
 
 @pytest.fixture

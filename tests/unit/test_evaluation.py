@@ -9,12 +9,12 @@ import torch
 from tiny_federation import CLASSES, make_federation, synthetic_images, synthetic_labels
 from torch import Tensor
 
-from fedquilt.client import Workspace
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import Weights
 from fedquilt.data.dataset import MultiLabelDataset
-from fedquilt.errors import UserError
-from fedquilt.evaluation import Evaluation, evaluate, predict_probabilities
+from fedquilt.metrics.evaluation import Evaluation, evaluate, predict_probabilities
 from fedquilt.models.network import Output, read_weights
-from fedquilt.tree import Weights
+from fedquilt.training.client import Workspace
 
 CPU = torch.device("cpu")
 

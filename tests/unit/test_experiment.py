@@ -14,22 +14,21 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fedquilt import experiment
-from fedquilt.checkpoint import Checkpoints
+from fedquilt.core.errors import UserError
 from fedquilt.data.allocation import Allocation
+from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch
 from fedquilt.data.source import Splits
-from fedquilt.engines import local
-from fedquilt.errors import UserError
-from fedquilt.experiment import run
-from fedquilt.history import History
-from fedquilt.losses.binary import masked_bce
-from fedquilt.method import Local, State
+from fedquilt.engines import sequential as local
+from fedquilt.losses.cross_entropy import masked_bce
 from fedquilt.methods import METHODS as TABLE
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.recipe import Recipe, recipe_from
-from fedquilt.run_folder import RunFolder
+from fedquilt.recipes.recipe import Recipe, recipe_from
+from fedquilt.runs import experiment
+from fedquilt.runs.checkpoint import Checkpoints
+from fedquilt.runs.experiment import run
+from fedquilt.runs.run_folder import History, RunFolder
+from fedquilt.training.method import Local, State
 
 METHODS = {
     "fedavg": {"server_step": {"momentum": 0.5}},

@@ -12,9 +12,9 @@ from PIL import Image
 from tiny_runs import CLASSES, CLIENTS, make_run
 
 import fedquilt
+from fedquilt.core.errors import UserError
 from fedquilt.data.source import Splits
-from fedquilt.errors import UserError
-from fedquilt.finished_run import Run, read_run
+from fedquilt.runs.finished_run import Run, read_run
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedquilt.history import History
+from fedquilt.runs.run_folder import History
 
 
 def test_records_come_back_in_order(tmp_path):

@@ -1,4 +1,4 @@
-"""Who may import whom: ``LAYERS`` is the one table of it, read off the source without importing."""
+"""Who may import whom: the order of ``FOLDERS``, read off the source without importing."""
 
 from __future__ import annotations
 
@@ -11,52 +11,29 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "fedquilt"
 
-# Lowest first: a module may import from its own layer and from earlier ones, lazily or not.
-# ``x.*`` is a folder with all below it; a longer entry wins over a shorter one.
-LAYERS: tuple[tuple[str, ...], ...] = (
-    # the ground: nothing about learning
-    ("version", "errors", "seeding", "registry", "atomic_files", "environment", "memory"),
-    ("strict_reading", "source_lookup", "source_reading", "criterion", "published_numbers"),
-    # images and labels, and pure functions of tensors
-    ("data.*", "losses.*", "metrics.*", "prototypes", "co_occurrence", "cells"),
-    # what is sent, and what the server sees of it
-    ("tree",),
-    ("payload",),
-    ("validation", "totals"),
-    # what a method is made of
-    ("models.*", "task", "local_training", "local_optimizer", "server_step", "aggregation"),
-    ("method",),
-    # the loops of a client and of the server, and what lies on disk between rounds
-    ("local_steps", "client", "engine", "rounds", "client_states", "audit", "evaluation"),
-    ("object_store", "checkpoint", "history"),
-    # what a recipe can name
-    ("methods.*", "data.sources.*", "data.folder_warnings", "data.checking"),
-    ("recipe", "run_folder", "catalogue", "sent_parts", "published_table", "recipes.*"),
-    ("privacy.*",),
-    ("engines.*",),
-    # whole runs
-    ("simulation", "site_assessment", "assessment", "model_files", "experiment"),
-    ("parallel_runs", "demo"),
-    # whole studies across hospitals: first without any network, then over one
-    ("deploy.*",),
-    ("engines.nvflare.*",),
-    ("reproduction",),
-    ("trained_models", "finished_run"),
-    # for people
-    ("reports.*", "method_pages"),
-    ("pictured_run",),
-    ("fedquilt",),
-    ("cli.*",),
+# Lowest first: a module may import from its own folder and from earlier ones, lazily or not.
+FOLDERS = (
+    *("core", "data", "losses", "models", "training", "methods", "metrics", "privacy"),
+    *("recipes", "engines", "runs", "reports", "deploy", "cli"),
 )
+# In these two folders the order of the files counts as well.
+CORE = (
+    *("errors", "registry", "seeding", "version", "tree", "payload", "validation", "totals"),
+    *("atomic_files", "settings"),
+)
+TRAINING = (
+    *("task", "provenance", "local_training", "schedules", "local_optimizer", "server_optimizer"),
+    *("aggregation", "method", "client_step", "client", "rounds"),
+)
+ORDERED = {"core": CORE, "training": TRAINING}
 
 # A method is a value with hooks: it sees what it computes with, and nothing of where it runs.
 METHODS_MAY_IMPORT = (
-    *("tree", "payload", "totals", "method", "methods.*", "task", "errors"),
-    *("aggregation", "losses.*", "models.*", "prototypes", "local_training", "server_step"),
-    *("data.client_data", "data.loading.*", "co_occurrence", "cells"),
+    *("core.*", "losses.*", "models.*", "training.*", "methods.*"),
+    *("data.client_data", "data.batches", "data.splits", "data.co_occurrence"),
 )
 
-ONLY_IN = {"nvflare": "engines.nvflare", "flwr": "engines.flower"}
+ONLY_IN = {"nvflare": "deploy.nvflare", "flwr": "engines.flower"}
 SLOW = {"torch", "torchvision", "timm", "numpy", "scipy", "sklearn", "matplotlib"}
 
 
@@ -101,20 +78,22 @@ def _target(name: str, sources: Mapping[str, str]) -> str:
     top, _, inner = name.partition(".")
     if top != "fedquilt":
         return top
-    while inner and inner not in sources:  # ``from fedquilt.tree import add`` means the module
+    while inner and inner not in sources:  # ``from fedquilt.core.tree import add`` means the module
         inner = inner.rpartition(".")[0]
     return inner or "fedquilt"
 
 
-def layer_of(module: str) -> int | None:
-    """The place of a module in ``LAYERS``, by the longest entry that fits."""
-    fitting = [
-        (len(entry), place)
-        for place, layer in enumerate(LAYERS)
-        for entry in layer
-        if _fits(module, entry)
-    ]
-    return max(fitting)[1] if fitting else None
+def place_of(module: str) -> tuple[int, int] | None:
+    """Where a module stands: its folder, and its file where a folder's files are ordered."""
+    folder, _, inner = module.partition(".")
+    if module == "fedquilt":  # the public names point everywhere
+        return len(FOLDERS), 0
+    if folder not in FOLDERS:
+        return None
+    files = ORDERED.get(folder, ())
+    if inner and files:
+        return (FOLDERS.index(folder), files.index(inner)) if inner in files else None
+    return FOLDERS.index(folder), 0
 
 
 def _fits(module: str, entry: str) -> bool:
@@ -122,14 +101,14 @@ def _fits(module: str, entry: str) -> bool:
     return module == folder or (entry.endswith(".*") and module.startswith(f"{folder}."))
 
 
-def broken_layers(modules: Modules) -> list[str]:
+def broken_order(modules: Modules) -> list[str]:
     found = []
     for name, module in modules.items():
-        place = layer_of(name)
+        place = place_of(name)
         for each in module:
-            target = layer_of(each.target) if each.target in modules else None
+            target = place_of(each.target) if each.target in modules else None
             if place is not None and target is not None and target > place:
-                found.append(f"{name}, line {each.line}: imports {each.target}, a higher layer")
+                found.append(f"{name}, line {each.line}: imports {each.target}, a later one")
     return found
 
 
@@ -215,18 +194,19 @@ def package() -> Modules:
 
 
 def test_every_module_has_a_place(package: Modules):
-    homeless = [name for name in package if layer_of(name) is None]
-    assert not homeless, f"add {homeless} to LAYERS in {Path(__file__).name}, as low as they can be"
+    homeless = [name for name in package if place_of(name) is None]
+    assert not homeless, f"{homeless} are in none of the folders {FOLDERS}, or not in {ORDERED}"
 
 
 def test_every_place_has_a_module(package: Modules):
-    entries = [entry for layer in LAYERS for entry in layer] + list(METHODS_MAY_IMPORT)
+    ordered = [f"{folder}.{file}" for folder, files in ORDERED.items() for file in files]
+    entries = [*(f"{folder}.*" for folder in FOLDERS), *ordered, *METHODS_MAY_IMPORT]
     stale = [entry for entry in entries if not any(_fits(name, entry) for name in package)]
     assert not stale, f"no such module any more: take {stale} off the lists here"
 
 
 def test_modules_import_downwards(package: Modules):
-    assert broken_layers(package) == []
+    assert broken_order(package) == []
 
 
 def test_methods_import_only_what_they_compute_with(package: Modules):
@@ -243,7 +223,7 @@ def test_command_line_starts_without_slow_packages(package: Modules):
 
 def test_flares_process_of_a_job_at_a_site_starts_without_slow_packages(package: Modules):
     """It only passes bytes on, and there is one for every site and job."""
-    assert slow_at_start(package, "engines.nvflare.executor") == []
+    assert slow_at_start(package, "deploy.nvflare.executor") == []
 
 
 def test_no_cycles(package: Modules):
@@ -271,29 +251,30 @@ def test_methods_table_and_folder_agree():
 
 MADE_UP = {
     "fedquilt": "",
-    "tree": "def f():\n    from fedquilt.rounds import run_rounds",
-    "rounds": "import flwr",
-    "totals": "if TYPE_CHECKING:\n    from fedquilt import method",
-    "method": "from fedquilt.totals import Totals",
+    "core.tree": "def f():\n    from fedquilt.training.rounds import run_rounds",
+    "training.rounds": "import flwr",
+    "training.task": "if TYPE_CHECKING:\n    from fedquilt.training import method",
+    "training.method": "from fedquilt.training.task import Task",
     "methods": "",
     "methods.fedavg": "from fedquilt.data.sources import SOURCES",
     "data.sources": "import torch",
-    "engines.nvflare.server": "import nvflare.apis",
+    "deploy.nvflare.server": "import nvflare.apis",
     "cli.main": "from fedquilt.methods.fedavg import FedAvg",
 }
 
 
 def test_broken_rules_are_found():
     modules = read_package(MADE_UP)
-    assert broken_layers(modules) == [
-        "tree, line 2: imports rounds, a higher layer",
-        "totals, line 2: imports method, a higher layer",
+    assert broken_order(modules) == [
+        "core.tree, line 2: imports training.rounds, a later one",
+        "training.task, line 2: imports training.method, a later one",
     ]
     (broken,) = broken_method_rule(modules)
     assert broken.startswith("methods.fedavg, line 1: imports data.sources")
     assert misplaced_frameworks(modules) == [
-        "rounds, line 1: imports flwr; only engines.flower may"
+        "training.rounds, line 1: imports flwr; only engines.flower may"
     ]
     assert slow_at_start(modules) == ["cli.main -> methods.fedavg -> data.sources -> torch"]
-    assert cycles(modules) == {frozenset({"totals", "method"})}
-    assert layer_of("helpers") is None
+    assert cycles(modules) == {frozenset({"training.task", "training.method"})}
+    assert place_of("helpers") is None
+    assert place_of("core.helpers") is None

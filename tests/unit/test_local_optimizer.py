@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn, tensor
 
-from fedquilt.local_optimizer import LocalOptimizer, gradients_of
-from fedquilt.local_training import LocalTraining
-from fedquilt.tree import clone, flatten, same_bits, unflatten
+from fedquilt.core.tree import clone, flatten, same_bits, unflatten
+from fedquilt.training.local_optimizer import LocalOptimizer, gradients_of
+from fedquilt.training.local_training import LocalTraining
 
 HEAD = ("head.weight", "head.bias")
 ANNOTATED = tensor([True, False, True])

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from fedquilt.errors import UserError
-from fedquilt.local_training import LocalTraining
+from fedquilt.core.errors import UserError
+from fedquilt.training.local_training import LocalTraining
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedquilt import memory
+from fedquilt.engines import host_memory as memory
 
 
 @pytest.mark.skipif(not memory.STATUS.exists(), reason="this system does not tell")

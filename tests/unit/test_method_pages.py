@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedquilt.catalogue import find_recipe
+from docs.method_pages import INDEX, MARK, pages, write_pages
 from fedquilt.cli.main import app
-from fedquilt.method_pages import INDEX, MARK, pages, write_pages
+from fedquilt.core.registry import find
 from fedquilt.methods import METHODS
-from fedquilt.recipe import read_recipe
-from fedquilt.registry import find
+from fedquilt.recipes.catalogue import find_recipe
+from fedquilt.recipes.recipe import read_recipe
 
 COMMITTED = Path(__file__).resolve().parents[2] / "docs" / "methods"
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import tensor
 
-from fedquilt.object_store import EMPTY, DamagedObject, ObjectStore
-from fedquilt.tree import same_bits
+from fedquilt.core.tree import same_bits
+from fedquilt.runs.object_store import EMPTY, DamagedObject, ObjectStore
 
 TREE = {"a": {"b": torch.randn(3, 4), "n": tensor([1, 2])}, "flag": tensor(True)}
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 from tiny_runs import tiny_settings
 
-from fedquilt.parallel_runs import run_all
-from fedquilt.recipe import recipe_from
+from fedquilt.recipes.recipe import recipe_from
+from fedquilt.runs.parallel import run_all
 
 
 def test_a_failed_run_is_told_and_the_others_go_on(tmp_path: Path):
@@ -37,8 +37,8 @@ ENDLESS = """
 import sys
 from pathlib import Path
 from tiny_runs import tiny_settings
-from fedquilt.parallel_runs import run_all
-from fedquilt.recipe import recipe_from
+from fedquilt.runs.parallel import run_all
+from fedquilt.recipes.recipe import recipe_from
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import tensor
 
-from fedquilt.payload import (
+from fedquilt.core.payload import (
     Gather,
     Mean,
     PerClient,
@@ -16,7 +16,7 @@ from fedquilt.payload import (
     summands,
     update_bytes,
 )
-from fedquilt.tree import same_bits
+from fedquilt.core.tree import same_bits
 
 F64 = torch.float64
 

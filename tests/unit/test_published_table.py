@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fedquilt.criterion import AmongBest
-from fedquilt.errors import UserError
-from fedquilt.published_numbers import AVERAGE, read_reference
-from fedquilt.published_table import FOLDER, Column, DataChoice, Metric, PublishedTable, Row
+from fedquilt.core.errors import UserError
+from fedquilt.recipes.papers.criterion import AmongBest
+from fedquilt.recipes.papers.published_numbers import AVERAGE, read_reference
+from fedquilt.recipes.papers.table import FOLDER, Column, DataChoice, Metric, PublishedTable, Row
 
 
 def small_table(**data: str) -> PublishedTable:

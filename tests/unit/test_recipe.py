@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import pytest
 
+from fedquilt.core.errors import UserError
+from fedquilt.core.registry import find
 from fedquilt.data.annotations import ANNOTATIONS
 from fedquilt.data.partitions import PARTITIONS
 from fedquilt.data.sources import SOURCES
-from fedquilt.errors import UserError
 from fedquilt.methods import METHODS
-from fedquilt.recipe import Recipe, read_recipe, read_settings, recipe_from, with_overrides
-from fedquilt.registry import find
+from fedquilt.recipes.recipe import Recipe, read_recipe, read_settings, recipe_from, with_overrides
 
 TABLES = {
     "data": SOURCES,

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from tiny_federation import make_federation, make_method
 
-from fedquilt.errors import UserError
-from fedquilt.rounds import draw_cohort, run_rounds, start_server
-from fedquilt.tree import byte_count, same_bits
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import byte_count, same_bits
+from fedquilt.training.rounds import draw_cohort, run_rounds, start_server
 
 NAMES = tuple(f"site-{number}" for number in range(10))
 TASK = replace(make_federation().task, clients=NAMES)

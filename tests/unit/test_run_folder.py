@@ -12,15 +12,15 @@ from subprocess import PIPE
 import pytest
 import torch
 
+from fedquilt.core.errors import UserError
 from fedquilt.data.allocation import Allocation, Holding
-from fedquilt.errors import UserError
-from fedquilt.recipe import Recipe, recipe_from
-from fedquilt.run_folder import RunFolder
+from fedquilt.recipes.recipe import Recipe, recipe_from
+from fedquilt.runs.run_folder import RunFolder
 
 RUNNING = """
 import sys
 from pathlib import Path
-from fedquilt.run_folder import RunFolder
+from fedquilt.runs.run_folder import RunFolder
 folder = RunFolder(Path(sys.argv[1]))
 with folder.begin(folder.read_recipe(), resume=True):
     print("claimed", flush=True)

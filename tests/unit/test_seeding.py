@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedquilt.seeding import generator_for, seed_for, seed_network_draws
+from fedquilt.core.seeding import generator_for, seed_for, seed_network_draws
 
 
 def test_a_seed_is_the_same_in_every_process_and_for_ever():

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from fedquilt.method import State
+from fedquilt.core.payload import Gather, Update
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.payload import Gather, Update
-from fedquilt.sent_parts import sent_parts, surveyed_parts
-from fedquilt.task import Task
+from fedquilt.privacy.sent_parts import sent_parts, surveyed_parts
+from fedquilt.training.method import State
+from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,6 @@ def test_parts_of_a_survey():
 
 def test_gathered_part_cannot_be_summed_securely(monkeypatch: pytest.MonkeyPatch):
     table = {"gathering": f"{__name__}:Gathering"}
-    monkeypatch.setattr("fedquilt.sent_parts.all_methods", lambda: table)
+    monkeypatch.setattr("fedquilt.privacy.sent_parts.all_methods", lambda: table)
     each = sent_parts("gathering")[0]
     assert (each.name, each.kind, each.can_be_summed_securely) == ("each", "Gather", False)

@@ -7,9 +7,9 @@ import math
 import pytest
 from torch import tensor
 
-from fedquilt.errors import UserError
-from fedquilt.server_step import ServerStep
-from fedquilt.tree import same_bits
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import same_bits
+from fedquilt.training.server_optimizer import ServerStep
 
 
 def test_plain_averaging_adds_the_mean_change():

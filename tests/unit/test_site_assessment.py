@@ -10,8 +10,8 @@ import torch
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.partitions.iid import Iid
 from fedquilt.data.partitions.natural import Natural
-from fedquilt.evaluation import Evaluation
-from fedquilt.site_assessment import SiteAssessment, SiteRows, reports_by_site, rows_of_sites
+from fedquilt.metrics.evaluation import Evaluation
+from fedquilt.runs.assessment import SiteAssessment, SiteRows, reports_by_site, rows_of_sites
 
 #             site, mass, cyst (None: not annotated), probability of mass, of cyst
 IMAGES = (

@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from fedquilt.errors import UserError
-from fedquilt.strict_reading import plain, read
+from fedquilt.core.errors import UserError
+from fedquilt.core.settings import plain, read
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import tensor
 
-from fedquilt.payload import Gather, Mean, Sum, Update
-from fedquilt.totals import Accumulator, Totals
-from fedquilt.tree import clone, same_bits
+from fedquilt.core.payload import Gather, Mean, Sum, Update
+from fedquilt.core.totals import Accumulator, Totals
+from fedquilt.core.tree import clone, same_bits
 
 F64 = torch.float64
 

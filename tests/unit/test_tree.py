@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import tensor
 
-from fedquilt.tree import (
+from fedquilt.core.tree import (
     add,
     as_branch,
     byte_count,

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import tensor
 
-from fedquilt.payload import Gather, Mean, Sum, Update
-from fedquilt.totals import Accumulator
-from fedquilt.tree import same_bits
-from fedquilt.validation import RefusedUpdate, check_update
+from fedquilt.core.payload import Gather, Mean, Sum, Update
+from fedquilt.core.totals import Accumulator
+from fedquilt.core.tree import same_bits
+from fedquilt.core.validation import RefusedUpdate, check_update
 
 EXPECTED: Update = {
     "control": Sum({"w": torch.zeros(2, 3)}),

@@ -9,7 +9,7 @@ import typer
 
 from fedquilt.cli.console import note, print_json, results, say
 from fedquilt.cli.options import AsJson
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")]
 Metrics = Annotated[
@@ -23,9 +23,9 @@ def compare(
     runs: Runs, metrics: Metrics = None, as_json: AsJson = False, picture: Picture = None
 ) -> None:
     """Compare runs; those that differ only in their seed become one row with mean and deviation."""
-    from fedquilt.finished_run import read_run
     from fedquilt.reports import comparison
     from fedquilt.reports.comparison_picture import save_comparison_picture
+    from fedquilt.runs.finished_run import read_run
 
     repeated = len(runs) - len({path.resolve() for path in runs})
     if repeated:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 
 # In a file or a pipe rich folds tables to 80 columns, though nothing there asks for it.
 _has_width = sys.stdout.isatty() or "COLUMNS" in os.environ

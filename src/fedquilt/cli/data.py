@@ -1,20 +1,84 @@
-"""``fedquilt data``: look at own data before a study, and prepare published data sets."""
+"""``fedquilt data``: check own data before a study, and prepare published data sets."""
 
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedquilt.cli.data_prepare import prepare
+from fedquilt.cli.console import Notes, say
+from fedquilt.cli.options import DEFAULT_CACHE
+from fedquilt.core.errors import UserError
+from fedquilt.data.sources import SOURCES
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedquilt.data.checking import CheckResult
+    from fedquilt.data.checks.folder import CheckResult
     from fedquilt.data.problems import Problem
+    from fedquilt.data.source import Source, Splits
+
+Name = Annotated[str, typer.Argument(help="A name of `fedquilt list datasets`.")]
+From = Annotated[Path, typer.Option("--from", help="Folder of the published files.")]
+To = Annotated[Path, typer.Option("--to", help="The cache; runs take it by --cache.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting of the data set, as in a recipe."),
+]
+
+
+def prepare(name: Name, folder: From, to: To = DEFAULT_CACHE, settings: Set = None) -> None:
+    """Decode a data set into the cache; wrong or missing files are named."""
+    source = _source(name, folder, settings or [])
+    started = time.perf_counter()
+    try:
+        with Notes():
+            splits = source.load(to)
+    except KeyboardInterrupt:
+        say("stopped; nothing half-made will be used: give the same command again to go on")
+        raise typer.Exit(130) from None
+    _tell(name, splits, to, time.perf_counter() - started)
+
+
+def _source(name: str, folder: Path, overrides: list[str]) -> Source:
+    """The source as a recipe's ``data`` table would give it."""
+    from dataclasses import fields
+
+    from fedquilt.core.registry import find
+    from fedquilt.core.settings import read
+    from fedquilt.data.source import Source
+    from fedquilt.recipes.recipe import with_overrides
+
+    kind = find("data source", SOURCES, name)
+    if "folder" not in {field.name for field in fields(kind)}:
+        raise UserError(f"{name!r} is made without files: there is nothing to prepare")
+    given: dict[str, Any] = {"name": name, "folder": str(folder)}
+    try:
+        source: Source = read(
+            Source, with_overrides(given, overrides), "data", {Source: ("data source", SOURCES)}
+        )
+    except UserError as error:
+        error.add_note(
+            "settings: --set KEY=VALUE; `fedquilt list datasets --verbose` explains them"
+        )
+        raise
+    return source
+
+
+def _tell(name: str, splits: Splits, to: Path, seconds: float) -> None:
+    train, test = splits.train, splits.test
+    channels, height, width = train.images.shape[1:]
+    colour = "grey" if channels == 1 else "colour"
+    say(
+        f"{name}: {len(train):,} training and {len(test):,} test images of {height} x {width} px, "
+        f"{colour}, {len(train.classes)} classes; in {to} after {seconds:.1f} s"
+    )
+    if to != DEFAULT_CACHE:
+        say(f"runs find them with --cache {to}")
+
 
 app = typer.Typer(help="Check own data; prepare published data.", no_args_is_help=True)
 app.command()(prepare)
@@ -86,9 +150,9 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 def _check(
     settings: dict[str, object], skip_images: bool, picture: Path | None
 ) -> tuple[CheckResult, Path | None]:
-    from fedquilt.data.checking import CheckResult, bad_setting, check
+    from fedquilt.core.errors import UserError
+    from fedquilt.data.checks.folder import CheckResult, bad_setting, check
     from fedquilt.data.sources.folder.load import Folder
-    from fedquilt.errors import UserError
 
     try:
         result = check(Folder(**settings), open_images=not skip_images)  # type: ignore[arg-type]

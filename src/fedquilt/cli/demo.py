@@ -12,11 +12,11 @@ import typer
 
 from fedquilt.cli.console import print_json, results, say
 from fedquilt.cli.options import AsJson
-from fedquilt.cli.rounds_progress import RoundsProgress
+from fedquilt.cli.progress import RoundsProgress
 
 if TYPE_CHECKING:
-    from fedquilt.finished_run import Run
-    from fedquilt.recipe import Recipe
+    from fedquilt.recipes.recipe import Recipe
+    from fedquilt.runs.finished_run import Run
 
 Out = Annotated[Path, typer.Option(help="Where the runs, tables and pictures go.")]
 Seeds = Annotated[int, typer.Option(min=1, max=3, help="How many seeds: 1 is quickest.")]
@@ -24,10 +24,10 @@ Seeds = Annotated[int, typer.Option(min=1, max=3, help="How many seeds: 1 is qui
 
 def demo(out: Out = Path("runs/demo"), seeds: Seeds = 3, as_json: AsJson = False) -> None:
     """Train FedAvg, FedAvg-PL, FedMLP and the full-label bound on digits, and compare them."""
-    from fedquilt.atomic_files import write_json
-    from fedquilt.demo import SEEDS, conclusions, demo_recipes
-    from fedquilt.finished_run import read_run
+    from fedquilt.core.atomic_files import write_json
     from fedquilt.reports.comparison import compare
+    from fedquilt.runs.demo import SEEDS, conclusions, demo_recipes
+    from fedquilt.runs.finished_run import read_run
 
     began = time.perf_counter()
     recipes = demo_recipes(out, SEEDS[:seeds])
@@ -50,8 +50,8 @@ def demo(out: Out = Path("runs/demo"), seeds: Seeds = 3, as_json: AsJson = False
 
 
 def _train(recipes: dict[Path, Recipe]) -> None:
-    from fedquilt.experiment import CACHE
-    from fedquilt.parallel_runs import run_all
+    from fedquilt.runs.experiment import CACHE
+    from fedquilt.runs.parallel import run_all
 
     with RoundsProgress() as progress:
         run_all(recipes, cache=CACHE, progress=progress)
@@ -59,9 +59,9 @@ def _train(recipes: dict[Path, Recipe]) -> None:
 
 def _draw(out: Path, runs: list[Run], compared: dict[str, Any]) -> list[Path]:
     """The comparison, and the pictures of the first FedMLP run."""
-    from fedquilt.experiment import CACHE
     from fedquilt.reports.comparison_picture import save_comparison_picture
-    from fedquilt.reports.pictures import save_run_pictures
+    from fedquilt.reports.run_pictures import save_run_pictures
+    from fedquilt.runs.experiment import CACHE
 
     picture = out / "comparison.png"
     save_comparison_picture(runs, compared, picture)

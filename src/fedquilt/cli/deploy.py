@@ -10,7 +10,7 @@ import typer
 from fedquilt.cli.console import print_json, say
 from fedquilt.cli.long_running import require_flare
 from fedquilt.cli.options import AsJson
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 
 app = typer.Typer(help="Coordinate a study across hospitals.", no_args_is_help=True)
 
@@ -34,8 +34,8 @@ def provision(
     """Make a start-up kit for the server, the coordinator and every site."""
     require_flare()
     from fedquilt.deploy.kit import AUTHORITY
+    from fedquilt.deploy.nvflare.provision import provision as make_kits
     from fedquilt.deploy.study import read_study
-    from fedquilt.engines.nvflare.provision import provision as make_kits
 
     kits = make_kits(read_study(study), out)
     for name, folder in kits.items():
@@ -54,8 +54,8 @@ def submit(
 ) -> None:
     """Run the study to its end, through lost sites and jobs; exit code 1 when people must act."""
     require_flare()
+    from fedquilt.deploy.nvflare.coordinator import open_kit, submit_study
     from fedquilt.deploy.study import read_study
-    from fedquilt.engines.nvflare.coordinator import open_kit, submit_study
 
     chosen = read_study(study)
     try:
@@ -69,9 +69,9 @@ def submit(
 def status(study: StudyFile, kit: KitFolder = DEFAULT_KIT, as_json: AsJson = False) -> None:
     """Show the round, who is there, who is missing since when, metrics and bytes."""
     require_flare()
-    from fedquilt.deploy.status import sentences
+    from fedquilt.deploy.nvflare.coordinator import open_kit, study_status
+    from fedquilt.deploy.server.status import sentences
     from fedquilt.deploy.study import read_study
-    from fedquilt.engines.nvflare.coordinator import open_kit, study_status
 
     chosen = read_study(study)
     facts = study_status(chosen, open_kit(kit, chosen))
@@ -90,8 +90,8 @@ def fetch(
 ) -> None:
     """Fetch the run folder, which is like that of a run on one machine, and the global model."""
     require_flare()
+    from fedquilt.deploy.nvflare.coordinator import fetch_run, open_kit, tell_of_run
     from fedquilt.deploy.study import read_study
-    from fedquilt.engines.nvflare.coordinator import fetch_run, open_kit, tell_of_run
 
     if out.exists():
         raise UserError(f"{out} is there already; give another --out")

@@ -18,12 +18,12 @@ from fedquilt.cli.options import (
     require_device,
     require_share,
 )
-from fedquilt.reports.numbers import deviation_or_none, mean_or_none, percent
+from fedquilt.reports.style import deviation_or_none, mean_or_none, percent
 from fedquilt.reports.tables import average_rows, average_table, class_rows, class_table
 
 if TYPE_CHECKING:
     from fedquilt.data.dataset import MultiLabelDataset
-    from fedquilt.finished_run import Run
+    from fedquilt.runs.finished_run import Run
 
 
 def evaluate(
@@ -48,7 +48,7 @@ def evaluate(
     Of a folder with a split column the test rows count, of one without all rows.
     """
     options = own_data.FolderOptions.of(locals())
-    from fedquilt.finished_run import read_run
+    from fedquilt.runs.finished_run import read_run
 
     require_device(device)
     require_share(threshold)
@@ -69,8 +69,8 @@ def evaluate(
 def _parts(finished: Run, options: own_data.FolderOptions, cache: Path) -> list[MultiLabelDataset]:
     if not options.given():
         return [finished.recipe.data.load(cache).test]
+    from fedquilt.core.settings import read
     from fedquilt.data.sources.folder.load import Folder
-    from fedquilt.strict_reading import read
 
     decoding = finished.models.decoding
     settings = options.source_settings() | {

@@ -11,16 +11,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from fedquilt.catalogue import KINDS, Entry, entries, recipe_paths
 from fedquilt.cli.console import print_json, results
 from fedquilt.cli.options import AsJson
-from fedquilt.errors import UserError, nearest
-from fedquilt.recipes import find_table
+from fedquilt.core.errors import UserError, nearest
+from fedquilt.recipes.catalogue import KINDS, Entry, entries, recipe_paths
+from fedquilt.recipes.papers import find_table
+from fedquilt.recipes.source_docs import Field
 from fedquilt.reports.tables import new_table
-from fedquilt.source_reading import Field
 
 if TYPE_CHECKING:
-    from fedquilt.sent_parts import SentPart
+    from fedquilt.privacy.sent_parts import SentPart
 
 Kind = Annotated[str, typer.Argument(metavar="|".join(KINDS), help="What to list.")]
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Only these.")]
@@ -55,8 +55,8 @@ def _chosen(kind: str, names: list[str]) -> list[Entry]:
 def _sent(kind: str, entry: Entry, verbose: bool) -> dict[str, Any]:
     if kind != "methods" or not verbose:
         return {}
-    from fedquilt.deploy.row_rules import row_rule
-    from fedquilt.sent_parts import EXAMPLE, sent_parts, surveyed_parts
+    from fedquilt.deploy.server.unannotated_rows import row_rule
+    from fedquilt.privacy.sent_parts import EXAMPLE, sent_parts, surveyed_parts
 
     once = [part.to_dict() for part in surveyed_parts(entry.name)]
     parts = [part.to_dict() for part in sent_parts(entry.name)]
@@ -152,7 +152,7 @@ def _show_groups(chosen: list[Entry]) -> None:
 
 
 def _show_sent(method: str) -> None:
-    from fedquilt.sent_parts import EXAMPLE, sent_parts, surveyed_parts
+    from fedquilt.privacy.sent_parts import EXAMPLE, sent_parts, surveyed_parts
 
     once = "What leaves a client, once before the first round"
     results.print(_sent_table(once, surveyed_parts(method)))
@@ -181,7 +181,7 @@ def _content(part: SentPart) -> str:
 
 
 def _row_rule(method: str) -> str:
-    from fedquilt.deploy.row_rules import row_rule
+    from fedquilt.deploy.server.unannotated_rows import row_rule
 
     rule = row_rule(method)
     return f"across hospitals, a changed head row of a class its site does not annotate is {rule}"

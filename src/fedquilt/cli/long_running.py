@@ -9,7 +9,7 @@ from types import FrameType
 
 import typer
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 
 
 def require_flare() -> None:

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fedquilt import __version__
 from fedquilt.cli import (
     compare,
     data,
@@ -22,7 +21,8 @@ from fedquilt.cli import (
 )
 from fedquilt.cli import list as list_verb
 from fedquilt.cli.console import show_error
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.version import VERSION
 
 
 class Verbs(TyperGroup):
@@ -47,7 +47,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"fedquilt {__version__}")
+        typer.echo(f"fedquilt {VERSION}")
         raise typer.Exit
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from fedquilt.cli.console import note
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 
 if TYPE_CHECKING:
-    from fedquilt.recipe import Recipe
+    from fedquilt.recipes.recipe import Recipe
 
 PANEL = "Own data"
 Options = TypeVar("Options", bound="FolderOptions")
@@ -114,7 +114,7 @@ class OwnData(FolderOptions):
 
     def recipe(self, overrides: Sequence[str]) -> Recipe:
         """Sites are clients (or images are dealt evenly); annotations are as recorded."""
-        from fedquilt.recipe import recipe_from, with_overrides
+        from fedquilt.recipes.recipe import recipe_from, with_overrides
 
         is_file = self.weights not in ("random", "timm")
         weights = str(Path(self.weights).resolve()) if is_file else self.weights

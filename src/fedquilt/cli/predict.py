@@ -21,11 +21,11 @@ from fedquilt.cli.options import (
     require_device,
     require_share,
 )
-from fedquilt.reports.numbers import percent
+from fedquilt.reports.style import percent
 from fedquilt.reports.tables import new_table
 
 if TYPE_CHECKING:
-    from fedquilt.finished_run import Prediction, Run
+    from fedquilt.runs.finished_run import Prediction, Run
 
 Images = Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files.")]
 Attention = Annotated[
@@ -44,7 +44,7 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Show for every image each class, its probability, and whether it counts as present."""
-    from fedquilt.finished_run import read_run
+    from fedquilt.runs.finished_run import read_run
 
     require_device(device)
     require_share(threshold)

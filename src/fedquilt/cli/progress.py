@@ -1,13 +1,22 @@
-"""RunProgress: what a person sees while a run goes on."""
+"""Progress of one run and of several runs, as a person sees it."""
 
 from __future__ import annotations
 
+import time
+from datetime import timedelta
 from typing import Any
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from fedquilt.cli.console import note, remarks, say
-from fedquilt.reports.numbers import percent
+from fedquilt.reports.style import percent
 
 
 class RunProgress:
@@ -70,3 +79,52 @@ class RunProgress:
             self._bar.update(self._task, completed=record["round"], facts=facts)
         else:
             say(f"round {record['round']}/{self._rounds}  {facts}  {record['seconds']:.1f} s")
+
+
+LINES = 10  # that a log gets
+
+
+class RoundsProgress:
+    """The rounds of all runs, for ``run_all``: a bar on a terminal, a few lines in a log."""
+
+    def __init__(self) -> None:
+        self._bar = Progress(
+            TextColumn("training"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("rounds"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=remarks,
+            disable=not remarks.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=None)
+        self._start: tuple[float, int] | None = None  # when, and with how many rounds done
+        self._lines = 0
+
+    def __enter__(self) -> RoundsProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        self._bar.update(self._task, completed=done, total=total)
+        if not remarks.is_terminal:
+            self._log(done, total)
+
+    def _log(self, done: int, total: int) -> None:
+        if self._start is None:
+            self._start, self._lines = (time.monotonic(), done), done * LINES // total
+        began, before = self._start
+        if done * LINES // total > self._lines:
+            self._lines = done * LINES // total
+            passed = time.monotonic() - began
+            left = passed / (done - before) * (total - done)
+            say(f"{done} of {total} rounds in {_clock(passed)}, about {_clock(left)} left")
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))

@@ -12,14 +12,14 @@ from rich.text import Text
 
 from fedquilt.cli.console import Notes, note, print_json, results, say
 from fedquilt.cli.options import DEFAULT_CACHE, AsJson, Cache, Device, require_device
-from fedquilt.cli.rounds_progress import RoundsProgress
+from fedquilt.cli.progress import RoundsProgress
 from fedquilt.cli.run import Changes
-from fedquilt.recipes import find_table
-from fedquilt.reports.numbers import percent
+from fedquilt.recipes.papers import find_table
+from fedquilt.reports.style import percent
 
 if TYPE_CHECKING:
-    from fedquilt.published_table import PublishedTable
-    from fedquilt.reproduction import CellRun
+    from fedquilt.recipes.papers.table import PublishedTable
+    from fedquilt.runs.reproduction import CellRun
 
 Name = Annotated[str, typer.Argument(metavar="TABLE", help="A name of `list tables`.")]
 Data = Annotated[str | None, typer.Option(help="The data to run on. Default: the paper's.")]
@@ -59,7 +59,7 @@ def reproduce(
     The exit code is 0 if the table's stated criterion holds, or cannot be judged by the cells
     that ran, and 1 if it does not hold or a cell failed.
     """
-    from fedquilt.reproduction import plan_runs
+    from fedquilt.runs.reproduction import plan_runs
 
     chosen = find_table(table, data, rounds)
     require_device(device)
@@ -111,8 +111,8 @@ def _run(
 ) -> dict[str, Any]:
     """The summary, with the runs that failed and why; files are written anew after every run."""
     from fedquilt.reports.reproduced import reproduced
-    from fedquilt.reports.reproduced_files import write_reproduced
-    from fedquilt.reproduction import run_cells
+    from fedquilt.reports.reproduced_table import write_reproduced
+    from fedquilt.runs.reproduction import run_cells
 
     def report(run: CellRun) -> None:
         result, metric = run.result, table.criterion.metric

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedquilt.catalogue import find_recipe
-from fedquilt.cli import engine_options, own_data
+from fedquilt.cli import options as shared_options
+from fedquilt.cli import own_data
 from fedquilt.cli.console import Notes, note, print_json, say
 from fedquilt.cli.options import DEFAULT_CACHE, AsJson, Cache, Device, require_device
 from fedquilt.cli.progress import RunProgress
-from fedquilt.engines.engine_choice import SLOTS, EngineChoice
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.engines.choice import SLOTS, EngineChoice
+from fedquilt.recipes.catalogue import find_recipe
 
 if TYPE_CHECKING:
-    from fedquilt.finished_run import Run
-    from fedquilt.recipe import Recipe
+    from fedquilt.recipes.recipe import Recipe
+    from fedquilt.runs.finished_run import Run
 
 RUNS = Path("runs")
 
@@ -45,10 +46,10 @@ def run(
     rounds: Rounds = None,
     seed: Seed = None,
     device: Device = "cpu",
-    engine: engine_options.Engine = "auto",
-    slots: engine_options.Slots = SLOTS,
-    channels_last: engine_options.ChannelsLast = True,
-    exact: engine_options.Exact = False,
+    engine: shared_options.Engine = "auto",
+    slots: shared_options.Slots = SLOTS,
+    channels_last: shared_options.ChannelsLast = True,
+    exact: shared_options.Exact = False,
     cache: Cache = DEFAULT_CACHE,
     as_json: AsJson = False,
     data: own_data.DataFolder = None,
@@ -91,8 +92,8 @@ def _choose(
             f"{', '.join(options.given())}: for own data without a recipe, which starts with "
             "--data FOLDER; change a recipe with --set, e.g. --set data.size=128"
         )
-    from fedquilt.recipe import read_recipe, recipe_from, with_overrides
-    from fedquilt.run_folder import RunFolder
+    from fedquilt.recipes.recipe import read_recipe, recipe_from, with_overrides
+    from fedquilt.runs.run_folder import RunFolder
 
     if recipe is not None:
         path = find_recipe(recipe)
@@ -118,7 +119,7 @@ def _new_folder(name: str, seed: int) -> Path:
 def _train(
     recipe: Recipe, folder: Path, *, resume: bool, cache: Path, device: str, engine: EngineChoice
 ) -> Run:
-    from fedquilt.pictured_run import run as run_recipe
+    from fedquilt.reports.run_with_report import run as run_recipe
 
     require_device(device)
     warmup = getattr(recipe.method, "warmup_rounds", 0)
@@ -146,8 +147,8 @@ def _train(
 def _say_how_to_go_on(
     folder: Path, rounds: int, cache: Path, device: str, engine: EngineChoice
 ) -> None:
-    from fedquilt.checkpoint import Checkpoints
-    from fedquilt.run_folder import RunFolder
+    from fedquilt.runs.checkpoint import Checkpoints
+    from fedquilt.runs.run_folder import RunFolder
 
     files = RunFolder(folder)
     if not files.recipe.exists():
@@ -157,7 +158,7 @@ def _say_how_to_go_on(
     done = 0 if saved is None else saved.round_count
     say(f"\nstopped; {done} of {rounds} rounds are saved in {folder}. Go on with:")
     options = ["--device", device] if device != "cpu" else []
-    options += engine_options.words_of(engine)
+    options += shared_options.words_of(engine)
     options += ["--cache", str(cache)] if cache != DEFAULT_CACHE else []
     say("  " + shlex.join(["fedquilt", "run", "--out", str(folder), "--resume", *options]))
 

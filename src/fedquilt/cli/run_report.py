@@ -19,7 +19,7 @@ from fedquilt.reports.tables import (
 )
 
 if TYPE_CHECKING:
-    from fedquilt.finished_run import Run
+    from fedquilt.runs.finished_run import Run
 
 
 def show_result(run: Run) -> None:

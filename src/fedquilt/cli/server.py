@@ -22,6 +22,6 @@ def server() -> None:
 def start(kit: Annotated[Path, typer.Argument(help="The server's start-up kit.")]) -> None:
     """Listen on the study's address until stopped."""
     require_flare()
-    from fedquilt.engines.nvflare.server import start_server
+    from fedquilt.deploy.nvflare.server import start_server
 
     until_stopped(lambda: start_server(kit, say))

@@ -28,9 +28,9 @@ def site() -> None:
 def check(kit: KitFolder, settings: Settings, as_json: AsJson = False) -> None:
     """Check kit and data against the study; show exactly what would leave, part by part."""
     require_flare()
-    from fedquilt.deploy.site_check import check_site, leaving_table
-    from fedquilt.deploy.site_settings import read_site_settings
-    from fedquilt.engines.nvflare.site import open_kit
+    from fedquilt.deploy.nvflare.site import open_kit
+    from fedquilt.deploy.site.check import check_site, leaving_table
+    from fedquilt.deploy.site.settings import read_site_settings
 
     found = check_site(open_kit(kit), read_site_settings(settings))
     if as_json:
@@ -46,7 +46,7 @@ def check(kit: KitFolder, settings: Settings, as_json: AsJson = False) -> None:
 def start(kit: KitFolder, settings: Settings) -> None:
     """Join, by outbound connections only, and stay until stopped."""
     require_flare()
-    from fedquilt.engines.nvflare.site import start_site
+    from fedquilt.deploy.nvflare.site import start_site
 
     until_stopped(lambda: start_site(kit, settings, say))
 
@@ -59,8 +59,8 @@ def model(
 ) -> None:
     """Write this site's model, its own or the global one, into a folder that predict takes."""
     from fedquilt.deploy.kit import Kit
-    from fedquilt.deploy.site_model_folder import write_site_model
-    from fedquilt.deploy.site_settings import read_site_settings
+    from fedquilt.deploy.site.model import write_site_model
+    from fedquilt.deploy.site.settings import read_site_settings
 
     own = Kit(kit.resolve())
     own.require()  # the seal is for joining; a model stays readable when certificates have expired

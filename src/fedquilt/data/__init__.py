@@ -1,0 +1,1 @@
+"""Images and labels with their annotation mask; clients, annotations, batches."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedquilt.data.allocation import Holding
 from fedquilt.data.dataset import MultiLabelDataset
-from fedquilt.data.loading.halves import stratified_halves
+from fedquilt.data.splits import stratified_halves
 
 
 @dataclass(frozen=True)

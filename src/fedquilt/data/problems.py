@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 
 SHOWN_PLACES = 5  # how many places of one kind a message lists
 KEPT_PLACES = 20  # how many are kept for programs; the count goes on

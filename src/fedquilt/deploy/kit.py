@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedquilt.errors import UserError
-from fedquilt.version import VERSION
+from fedquilt.core.errors import UserError
+from fedquilt.core.version import VERSION
 
 if TYPE_CHECKING:  # a study brings torch along, and FLARE's processes at a site live without it
     from fedquilt.deploy.study import Study

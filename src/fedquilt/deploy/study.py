@@ -1,4 +1,4 @@
-"""Study: what the coordinator and all sites agree on before anything is trained."""
+"""Study: what the coordinator and all sites agree on before training, and its limits."""
 
 from __future__ import annotations
 
@@ -8,18 +8,38 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from fedquilt.data.image_files import Fit
-from fedquilt.data.loading.viewing import Viewing
-from fedquilt.deploy.rules import Rules
-from fedquilt.errors import UserError, nearest
-from fedquilt.recipe import Recipe, read_settings, recipe_from
-from fedquilt.strict_reading import plain, read
-from fedquilt.task import Task
+from fedquilt.core.errors import UserError, nearest
+from fedquilt.core.settings import plain, read
+from fedquilt.data.augmentation.views import Viewing
+from fedquilt.data.images.decoding import Fit
+from fedquilt.recipes.recipe import Recipe, read_settings, recipe_from
+from fedquilt.training.task import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """All waits are bounded; every default suits hospitals rather than tests."""
+
+    quorum: int = 2  # sites without which no round counts
+    start_seconds: float = 600.0  # wait for sites before a study starts or goes on
+    round_seconds: float = 3600.0  # wait for the updates of a round
+    late_seconds: float = 60.0  # wait for the others once enough have answered
+    lost_seconds: float = 30.0  # silence after which a site counts as gone
+    server_seconds: float = 120.0  # wait for a server that does not answer the coordinator
+    max_message_bytes: int = 2**31  # of one update
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if getattr(self, each.name) <= 0:
+                raise UserError(
+                    f"study.rules.{each.name} is {getattr(self, each.name)}; it must be positive"
+                )
+
 
 ELSEWHERE = "at the sites"  # stands for paths that only the sites know
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")

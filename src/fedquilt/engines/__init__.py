@@ -1,0 +1,1 @@
+"""Where clients run on this machine: one by one, in threads, or as CUDA graphs."""

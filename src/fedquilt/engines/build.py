@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
-from fedquilt.audit import PseudoLabelAudit
-from fedquilt.client_states import ClientStates
+from fedquilt.core.errors import UserError
 from fedquilt.data.client_data import ClientData
-from fedquilt.engines.engine_choice import EngineChoice, EngineName
-from fedquilt.engines.local import LocalEngine
-from fedquilt.engines.recorded.engine import RecordedEngine
+from fedquilt.engines.choice import EngineChoice, EngineName
+from fedquilt.engines.client_states import ClientStates
+from fedquilt.engines.cuda_graph.engine import RecordedEngine
+from fedquilt.engines.sequential import LocalEngine
 from fedquilt.engines.threaded import ThreadedEngine
-from fedquilt.errors import UserError
+from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.transform import PayloadTransform
-from fedquilt.task import Task
+from fedquilt.training.task import Task
 
 
 def check_choice(choice: EngineChoice, device: str, precision: str) -> None:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from fedquilt.losses.binary import elementwise_bce
+from fedquilt.losses.cross_entropy import elementwise_bce
 
 UNKNOWN, NEGATIVE, POSITIVE = -1, 0, 1  # the state of a label, as the model is told it
 ROUNDING = 1e-9  # a share times a count may fall short of the whole number that is meant

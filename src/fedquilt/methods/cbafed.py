@@ -9,18 +9,23 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedquilt.cells import TellsOf
+from fedquilt.core.payload import Mean, Update
+from fedquilt.core.totals import Totals
+from fedquilt.core.tree import Weights, tree_map
+from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch
-from fedquilt.losses.binary import masked_bce
-from fedquilt.losses.confidence import class_thresholds, confident_tags
-from fedquilt.losses.tagged import NO_TAG, no_tags, tagged_bce
-from fedquilt.method import Local, Stage, State
+from fedquilt.losses.cross_entropy import masked_bce
+from fedquilt.losses.pseudo_labels import (
+    NO_TAG,
+    class_thresholds,
+    confident_tags,
+    no_tags,
+    tagged_bce,
+)
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.payload import Mean, Update
-from fedquilt.task import Task
-from fedquilt.totals import Totals
-from fedquilt.tree import Weights, tree_map
+from fedquilt.training.method import Local, Stage, State
+from fedquilt.training.provenance import TellsOf
+from fedquilt.training.task import Task
 
 WARM_UP = "warm-up"
 

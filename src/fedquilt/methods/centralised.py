@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from fedquilt.local_training import LocalTraining
 from fedquilt.methods.fedavg import FedAvg
+from fedquilt.training.local_training import LocalTraining
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedquilt.cells import TellsOf
-from fedquilt.co_occurrence import Correlation, coded_positives, correlation_of, joint_counts
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Gather, Update
+from fedquilt.core.totals import Totals
+from fedquilt.core.tree import Weights
 from fedquilt.data.client_data import ClientData
-from fedquilt.errors import UserError
-from fedquilt.method import State
+from fedquilt.data.co_occurrence import Correlation, coded_positives, correlation_of, joint_counts
 from fedquilt.methods.fedaws import ROWS, FedAwS
-from fedquilt.payload import Gather, Update
-from fedquilt.task import Task
-from fedquilt.totals import Totals
-from fedquilt.tree import Weights
+from fedquilt.training.method import State
+from fedquilt.training.provenance import TellsOf
+from fedquilt.training.task import Task
 
 LONG = 2_000  # steps that are enough to settle rows
 

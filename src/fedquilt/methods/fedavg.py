@@ -9,7 +9,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedquilt.aggregation import (
+from fedquilt.core.payload import Update
+from fedquilt.core.totals import Totals
+from fedquilt.core.tree import Weights
+from fedquilt.data.batches import Batch
+from fedquilt.data.client_data import ClientData
+from fedquilt.losses.class_prior import PositiveWeight, positive_weight
+from fedquilt.losses.cross_entropy import masked_bce
+from fedquilt.training.aggregation import (
     HeadRows,
     Weighting,
     change_of,
@@ -18,17 +25,10 @@ from fedquilt.aggregation import (
     moved_buffers,
     weight_parts,
 )
-from fedquilt.cells import TellsOf
-from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch
-from fedquilt.losses.binary import masked_bce
-from fedquilt.losses.prior import PositiveWeight, positive_weight
-from fedquilt.method import Local, Method, State
-from fedquilt.payload import Update
-from fedquilt.server_step import ServerStep
-from fedquilt.task import Task
-from fedquilt.totals import Totals
-from fedquilt.tree import Weights
+from fedquilt.training.method import Local, Method, State
+from fedquilt.training.provenance import TellsOf
+from fedquilt.training.server_optimizer import ServerStep
+from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

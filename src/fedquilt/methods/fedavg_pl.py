@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedquilt.aggregation import or_faintly
-from fedquilt.method import Local
+from fedquilt.core.payload import Update
+from fedquilt.core.tree import Weights
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.payload import Update
-from fedquilt.tree import Weights
+from fedquilt.training.aggregation import or_faintly
+from fedquilt.training.method import Local
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,20 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedquilt.aggregation import (
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Gather, PerClient, Update
+from fedquilt.core.totals import Totals
+from fedquilt.core.tree import Weights, as_branch, from_branch
+from fedquilt.data.batches import Batch, Pool
+from fedquilt.data.client_data import ClientData
+from fedquilt.losses.class_prior import PositiveWeight
+from fedquilt.losses.spread_out import positive_hinge, row_penalty
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.models.class_rows import among_zeros, own_rows, rearranged
+from fedquilt.models.heads.sphere import on_sphere, scores_of
+from fedquilt.models.network import Layout
+from fedquilt.models.spec import ModelSpec
+from fedquilt.training.aggregation import (
     HeadRows,
     Weighting,
     change_of,
@@ -20,22 +33,9 @@ from fedquilt.aggregation import (
     or_faintly,
     weight_parts,
 )
-from fedquilt.cells import TellsOf
-from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch, Pool
-from fedquilt.errors import UserError
-from fedquilt.losses.prior import PositiveWeight
-from fedquilt.losses.spread import positive_hinge, row_penalty
-from fedquilt.method import Local, Stage, State
-from fedquilt.methods.fedavg import FedAvg
-from fedquilt.models.class_rows import among_zeros, own_rows, rearranged
-from fedquilt.models.heads.sphere import on_sphere, scores_of
-from fedquilt.models.network import Layout
-from fedquilt.models.spec import ModelSpec
-from fedquilt.payload import Gather, PerClient, Update
-from fedquilt.task import Task
-from fedquilt.totals import Totals
-from fedquilt.tree import Weights, as_branch, from_branch
+from fedquilt.training.method import Local, Stage, State
+from fedquilt.training.provenance import TellsOf
+from fedquilt.training.task import Task
 
 ROWS = "head.weight"
 

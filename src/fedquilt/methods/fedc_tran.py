@@ -8,14 +8,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedquilt.data.loading.batches import Batch
-from fedquilt.errors import UserError
-from fedquilt.local_training import LocalTraining
+from fedquilt.core.errors import UserError
+from fedquilt.data.batches import Batch
+from fedquilt.losses.class_prior import PositiveWeight
 from fedquilt.losses.label_states import draw_told, guessed_bce, label_states
-from fedquilt.losses.prior import PositiveWeight
-from fedquilt.method import Local
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.spec import ModelSpec
+from fedquilt.training.local_training import LocalTraining
+from fedquilt.training.method import Local
 
 
 @dataclass(frozen=True, kw_only=True)

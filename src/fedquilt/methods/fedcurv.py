@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedquilt.cells import TellsOf
-from fedquilt.data.loading.batches import Batch, Pool
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Sum, Update
+from fedquilt.core.totals import Totals
+from fedquilt.core.tree import Weights, add, copies_of, sub, tree_map, zeros_like
+from fedquilt.data.batches import Batch, Pool
 from fedquilt.losses.proximal import weighted_squared_distance
-from fedquilt.method import Local, Stage, State
 from fedquilt.methods.fedavg_pl import FedAvgPL
-from fedquilt.payload import Sum, Update
-from fedquilt.task import Task
-from fedquilt.totals import Totals
-from fedquilt.tree import Weights, add, copies_of, sub, tree_map, zeros_like
+from fedquilt.training.method import Local, Stage, State
+from fedquilt.training.provenance import TellsOf
+from fedquilt.training.task import Task
 
 SUMS = ("fisher", "fisher_weights")  # of the Fisher diagonal F_j, and of F_j times the weights
 LOOKED = "squared gradients"  # of all local images, after training

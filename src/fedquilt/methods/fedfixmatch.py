@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from fedquilt.data.loading.batches import Batch
-from fedquilt.errors import UserError
-from fedquilt.losses.binary import elementwise_bce, masked_bce, masked_mean
-from fedquilt.losses.confidence import is_confident
-from fedquilt.method import Local
+from fedquilt.core.errors import UserError
+from fedquilt.data.batches import Batch
+from fedquilt.losses.cross_entropy import elementwise_bce, masked_bce, masked_mean
+from fedquilt.losses.pseudo_labels import is_confident
 from fedquilt.methods.fedavg import FedAvg
+from fedquilt.training.method import Local
 
 
 @dataclass(frozen=True, kw_only=True)

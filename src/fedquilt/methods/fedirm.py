@@ -9,19 +9,18 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedquilt.cells import TellsOf
-from fedquilt.data.loading.batches import Batch
-from fedquilt.losses.confidence import binary_entropy, is_confident
-from fedquilt.losses.consistency import squared_gap
-from fedquilt.losses.ramp import gaussian_ramp
-from fedquilt.losses.relation import relation_gap, relation_logits
-from fedquilt.method import Local, Stage, State
+from fedquilt.core.payload import Mean, Update
+from fedquilt.core.totals import Totals
+from fedquilt.core.tree import Weights, clone, without
+from fedquilt.data.batches import Batch
+from fedquilt.losses.distillation import relation_gap, relation_logits, squared_gap
+from fedquilt.losses.pseudo_labels import binary_entropy, is_confident
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.teacher import follow, training_mode_output
-from fedquilt.payload import Mean, Update
-from fedquilt.task import Task
-from fedquilt.totals import Totals
-from fedquilt.tree import Weights, clone, without
+from fedquilt.training.method import Local, Stage, State
+from fedquilt.training.provenance import TellsOf
+from fedquilt.training.schedules import gaussian_ramp
+from fedquilt.training.task import Task
 
 WARM_UP = "warm-up"
 

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.losses.label_states import forget_doubtful
-from fedquilt.method import Local
 from fedquilt.methods.fedc_tran import FedCTran
 from fedquilt.models.class_names.text_vectors import STORED
 from fedquilt.models.heads import Setting
 from fedquilt.models.spec import ModelSpec
+from fedquilt.training.method import Local
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,25 +10,32 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedquilt.aggregation import SPARE_ROWS, HeadRows, by_row_counts
-from fedquilt.cells import TellsOf
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Sum, Update
+from fedquilt.core.totals import Totals
+from fedquilt.core.tree import Weights, clone
+from fedquilt.data.batches import Batch, Pool
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch, Pool
-from fedquilt.errors import UserError
-from fedquilt.local_training import LocalTraining
-from fedquilt.losses.belief import Belief, Labels, Weighed, belief_loss, believe
-from fedquilt.losses.mixup import beta_share, mixed, mixed_belief
-from fedquilt.losses.prior import PositiveWeight, positive_weight
-from fedquilt.losses.tagged import NO_TAG, no_tags
-from fedquilt.losses.uncertainty import Entropy, by_uncertainty, uncertainty
-from fedquilt.method import Local, State
+from fedquilt.losses.class_prior import PositiveWeight, positive_weight
+from fedquilt.losses.pseudo_labels import NO_TAG, Entropy, by_uncertainty, no_tags, uncertainty
+from fedquilt.losses.soft_targets import (
+    Belief,
+    Labels,
+    Weighed,
+    belief_loss,
+    believe,
+    beta_share,
+    mixed,
+    mixed_belief,
+)
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.spec import ModelSpec
 from fedquilt.models.teacher import follow
-from fedquilt.payload import Sum, Update
-from fedquilt.task import Task
-from fedquilt.totals import Totals
-from fedquilt.tree import Weights, clone
+from fedquilt.training.aggregation import SPARE_ROWS, HeadRows, by_row_counts
+from fedquilt.training.local_training import LocalTraining
+from fedquilt.training.method import Local, State
+from fedquilt.training.provenance import TellsOf
+from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

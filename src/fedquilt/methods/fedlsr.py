@@ -9,14 +9,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fedquilt.data.loading.batches import Batch
-from fedquilt.losses.binary import elementwise_bce, masked_mean
-from fedquilt.losses.divergence import jensen_shannon
-from fedquilt.losses.mixed_prediction import mixed_logits
-from fedquilt.method import Local, State
+from fedquilt.core.payload import Update
+from fedquilt.core.tree import Weights, without
+from fedquilt.data.batches import Batch
+from fedquilt.losses.cross_entropy import elementwise_bce, masked_mean
+from fedquilt.losses.distillation import jensen_shannon, mixed_logits
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.payload import Update
-from fedquilt.tree import Weights, without
+from fedquilt.training.method import Local, State
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,26 +9,26 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedquilt.cells import TellsOf
+from fedquilt.core.payload import Mean, Update
+from fedquilt.core.totals import Totals
+from fedquilt.core.tree import Weights, without
+from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch
-from fedquilt.losses.binary import elementwise_bce, masked_mean
-from fedquilt.losses.consistency import squared_gap
-from fedquilt.losses.prior import PositiveWeight, adjust_logits, clamp_prior
-from fedquilt.losses.tagged import NO_TAG, no_tags
-from fedquilt.method import Local, Stage, State
-from fedquilt.methods.fedavg import FedAvg
-from fedquilt.payload import Mean, Update
-from fedquilt.prototypes import (
+from fedquilt.losses.class_prior import PositiveWeight, adjust_logits, clamp_prior
+from fedquilt.losses.cross_entropy import elementwise_bce, masked_mean
+from fedquilt.losses.distillation import squared_gap
+from fedquilt.losses.prototypes import (
     Rounding,
     absence_score,
     class_prototypes,
     decided_share,
     tag_missing_labels,
 )
-from fedquilt.task import Task
-from fedquilt.totals import Totals
-from fedquilt.tree import Weights, without
+from fedquilt.losses.pseudo_labels import NO_TAG, no_tags
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.training.method import Local, Stage, State
+from fedquilt.training.provenance import TellsOf
+from fedquilt.training.task import Task
 
 WARM_UP = "warm-up"
 NEVER = 1_000_000  # the age of a prototype that nobody has sent yet

@@ -8,19 +8,22 @@ from typing import Any, ClassVar, Literal, cast
 
 from torch import Tensor
 
-from fedquilt.aggregation import Weighting
-from fedquilt.data.loading.batches import Batch
-from fedquilt.errors import UserError
-from fedquilt.local_training import LocalTraining
-from fedquilt.losses.binary import elementwise_bce, masked_mean
-from fedquilt.losses.compaction import compaction
-from fedquilt.losses.image_average import mean_of_image_means, mean_of_image_sums
-from fedquilt.losses.prior import PositiveWeight
-from fedquilt.losses.rejection import hinge_rejection, most_confident, rejection
-from fedquilt.method import Local
+from fedquilt.core.errors import UserError
+from fedquilt.data.batches import Batch
+from fedquilt.losses.class_prior import PositiveWeight
+from fedquilt.losses.contrastive import compaction, hinge_rejection, most_confident, rejection
+from fedquilt.losses.cross_entropy import (
+    elementwise_bce,
+    masked_mean,
+    mean_of_image_means,
+    mean_of_image_sums,
+)
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.heads.ladm import LADMHead
 from fedquilt.models.spec import ModelSpec
+from fedquilt.training.aggregation import Weighting
+from fedquilt.training.local_training import LocalTraining
+from fedquilt.training.method import Local
 
 CLASSIFIER = ("train_classifier", "etf_seed", "scale", "bias")  # fields that the heads share
 ATTENTION = ("classifier", "query", "train_query", "position_code")  # and those of LADM alone

@@ -9,7 +9,17 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedquilt.aggregation import (
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Gather, Update
+from fedquilt.core.totals import Totals
+from fedquilt.core.tree import Weights, without
+from fedquilt.data.batches import Batch
+from fedquilt.data.client_data import ClientData
+from fedquilt.losses.class_prior import PositiveWeight, adjust_logits, clamp_prior
+from fedquilt.losses.cross_entropy import elementwise_bce, masked_mean
+from fedquilt.losses.distillation import squared_gap
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.training.aggregation import (
     change_of,
     distance_aware_weights,
     distances_to_nearest,
@@ -18,20 +28,10 @@ from fedquilt.aggregation import (
     whole_model,
     whole_models,
 )
-from fedquilt.cells import TellsOf
-from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch
-from fedquilt.errors import UserError
-from fedquilt.losses.binary import elementwise_bce, masked_mean
-from fedquilt.losses.consistency import squared_gap
-from fedquilt.losses.prior import PositiveWeight, adjust_logits, clamp_prior
-from fedquilt.losses.ramp import gaussian_ramp
-from fedquilt.method import Local, State
-from fedquilt.methods.fedavg import FedAvg
-from fedquilt.payload import Gather, Update
-from fedquilt.task import Task
-from fedquilt.totals import Totals
-from fedquilt.tree import Weights, without
+from fedquilt.training.method import Local, State
+from fedquilt.training.provenance import TellsOf
+from fedquilt.training.schedules import gaussian_ramp
+from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

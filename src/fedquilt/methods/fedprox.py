@@ -7,11 +7,11 @@ from math import inf
 
 from torch import Tensor
 
-from fedquilt.data.loading.batches import Batch
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.data.batches import Batch
 from fedquilt.losses.proximal import squared_distance
-from fedquilt.method import Local
 from fedquilt.methods.fedavg_pl import FedAvgPL
+from fedquilt.training.method import Local
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedquilt.core.errors import UserError
+from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch
-from fedquilt.errors import UserError
-from fedquilt.losses.binary import masked_bce
+from fedquilt.losses.cross_entropy import masked_bce
 from fedquilt.losses.positive_unlabelled import nonnegative_risk, softmax_risk
-from fedquilt.method import Local, State
 from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.models.spec import ModelSpec
+from fedquilt.training.method import Local, State
 
 
 @dataclass(frozen=True, kw_only=True)

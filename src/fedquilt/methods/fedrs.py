@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from fedquilt.core.errors import UserError
+from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch
-from fedquilt.errors import UserError
-from fedquilt.losses.restricted import Restriction, logit_scale
-from fedquilt.method import Local, State
+from fedquilt.losses.class_prior import Restriction, logit_scale
 from fedquilt.methods.fedavg import FedAvg
+from fedquilt.training.method import Local, State
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,16 +9,20 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from fedquilt.core.errors import UserError
+from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch
-from fedquilt.errors import UserError
-from fedquilt.losses.binary import elementwise_bce, masked_mean
-from fedquilt.losses.divergence import bernoulli_kl
-from fedquilt.losses.prior import PositiveWeight, adjust_logits, clamp_prior
-from fedquilt.losses.suppression import logit_suppression
-from fedquilt.losses.vacancy import calibrated_cross_entropy, soft_maxima, vacant_divergence
-from fedquilt.method import Local, State
+from fedquilt.losses.class_prior import (
+    PositiveWeight,
+    adjust_logits,
+    clamp_prior,
+    logit_suppression,
+)
+from fedquilt.losses.cross_entropy import elementwise_bce, masked_mean
+from fedquilt.losses.distillation import bernoulli_kl
+from fedquilt.losses.single_label import calibrated_cross_entropy, soft_maxima, vacant_divergence
 from fedquilt.methods.fedavg import FedAvg
+from fedquilt.training.method import Local, State
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,15 +10,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedquilt.aggregation import Weighting, or_faintly
-from fedquilt.cells import Cells, TellsOf
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Update
+from fedquilt.core.tree import Weights
 from fedquilt.data.client_data import ClientData
-from fedquilt.errors import UserError
-from fedquilt.losses.prior import PositiveWeight
-from fedquilt.method import Local
+from fedquilt.losses.class_prior import PositiveWeight
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.payload import Update
-from fedquilt.tree import Weights
+from fedquilt.training.aggregation import Weighting, or_faintly
+from fedquilt.training.method import Local
+from fedquilt.training.provenance import Cells, TellsOf
 
 log = logging.getLogger(__name__)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fedquilt.aggregation import Weighting, weight_parts
-from fedquilt.errors import UserError
-from fedquilt.method import Local, Stage, State
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Update
+from fedquilt.core.totals import Totals
+from fedquilt.core.tree import Weights
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.payload import Update
-from fedquilt.task import Task
-from fedquilt.totals import Totals
-from fedquilt.tree import Weights
+from fedquilt.training.aggregation import Weighting, weight_parts
+from fedquilt.training.method import Local, Stage, State
+from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

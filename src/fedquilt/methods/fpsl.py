@@ -10,15 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedquilt.aggregation import HeadRows
-from fedquilt.data.loading.batches import Batch, Pool
-from fedquilt.errors import UserError
-from fedquilt.losses.prior import PositiveWeight
-from fedquilt.method import Local, State
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Update
+from fedquilt.core.tree import Weights, without
+from fedquilt.data.batches import Batch, Pool
+from fedquilt.losses.class_prior import PositiveWeight
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.feature_map import MapHead
-from fedquilt.payload import Update
-from fedquilt.tree import Weights, without
+from fedquilt.training.aggregation import HeadRows
+from fedquilt.training.method import Local, State
 
 SMALLEST_HALF = 2  # batch norm cannot train on one image
 # In a client's state while the halves have changed roles. It is the name that says so, not the

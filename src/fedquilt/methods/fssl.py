@@ -9,19 +9,19 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedquilt.aggregation import HeadRows, mean_change, moved_buffers
-from fedquilt.cells import TellsOf
-from fedquilt.data.loading.batches import Batch
-from fedquilt.errors import UserError
-from fedquilt.losses.binary import masked_bce, masked_mean
-from fedquilt.losses.consistency import squared_gap
-from fedquilt.losses.ramp import gaussian_ramp
-from fedquilt.method import Local, State
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Mean, Update
+from fedquilt.core.totals import Totals
+from fedquilt.core.tree import Weights, without
+from fedquilt.data.batches import Batch
+from fedquilt.losses.cross_entropy import masked_bce, masked_mean
+from fedquilt.losses.distillation import squared_gap
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.payload import Mean, Update
-from fedquilt.task import Task
-from fedquilt.totals import Totals
-from fedquilt.tree import Weights, without
+from fedquilt.training.aggregation import HeadRows, mean_change, moved_buffers
+from fedquilt.training.method import Local, State
+from fedquilt.training.provenance import TellsOf
+from fedquilt.training.schedules import gaussian_ramp
+from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedquilt.method import Local, State
+from fedquilt.core.payload import Update
+from fedquilt.core.totals import Totals
+from fedquilt.core.tree import Weights
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.payload import Update
-from fedquilt.task import Task
-from fedquilt.totals import Totals
-from fedquilt.tree import Weights
+from fedquilt.training.method import Local, State
+from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from fedquilt.data.loading.batches import Batch
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Update
+from fedquilt.core.tree import Weights
+from fedquilt.data.batches import Batch
 from fedquilt.losses.contrastive import model_contrast
-from fedquilt.method import Local, State
 from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.models.spec import ModelSpec
-from fedquilt.payload import Update
-from fedquilt.tree import Weights
+from fedquilt.training.method import Local, State
 
 
 @dataclass(frozen=True, kw_only=True)

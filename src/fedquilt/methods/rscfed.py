@@ -9,7 +9,16 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedquilt.aggregation import (
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Update
+from fedquilt.core.totals import Totals
+from fedquilt.core.tree import Weights, clone
+from fedquilt.data.batches import Batch
+from fedquilt.losses.cross_entropy import masked_bce, masked_mean
+from fedquilt.losses.distillation import squared_gap
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.models.teacher import follow
+from fedquilt.training.aggregation import (
     change_of,
     consensus,
     inner_products,
@@ -17,18 +26,9 @@ from fedquilt.aggregation import (
     whole_model,
     whole_models,
 )
-from fedquilt.cells import TellsOf
-from fedquilt.data.loading.batches import Batch
-from fedquilt.errors import UserError
-from fedquilt.losses.binary import masked_bce, masked_mean
-from fedquilt.losses.consistency import squared_gap
-from fedquilt.method import Local, State
-from fedquilt.methods.fedavg import FedAvg
-from fedquilt.models.teacher import follow
-from fedquilt.payload import Update
-from fedquilt.task import Task
-from fedquilt.totals import Totals
-from fedquilt.tree import Weights, clone
+from fedquilt.training.method import Local, State
+from fedquilt.training.provenance import TellsOf
+from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from fedquilt.aggregation import Weighting
-from fedquilt.cells import TellsOf
-from fedquilt.method import Local, State
+from fedquilt.core.payload import Sum, Update
+from fedquilt.core.totals import Totals
+from fedquilt.core.tree import Weights, add, divided, sub, zeros_like
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.payload import Sum, Update
-from fedquilt.task import Task
-from fedquilt.totals import Totals
-from fedquilt.tree import Weights, add, divided, sub, zeros_like
+from fedquilt.training.aggregation import Weighting
+from fedquilt.training.method import Local, State
+from fedquilt.training.provenance import TellsOf
+from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

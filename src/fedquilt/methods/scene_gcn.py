@@ -9,36 +9,36 @@ from typing import Any, ClassVar, Literal, cast
 import torch
 from torch import Tensor
 
-from fedquilt.aggregation import mean_change, moved_buffers, weight_parts
-from fedquilt.cells import TellsOf
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Gather, PerClient, Update
+from fedquilt.core.totals import Totals
+from fedquilt.core.tree import Weights, as_branch, from_branch
+from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch
-from fedquilt.errors import UserError
-from fedquilt.losses.asymmetric import asymmetric_loss
-from fedquilt.losses.prior import PositiveWeight
+from fedquilt.losses.class_prior import PositiveWeight
+from fedquilt.losses.cross_entropy import asymmetric_loss
 from fedquilt.losses.scene_entropy import scene_entropy
-from fedquilt.method import Local, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.batch_statistics import second_moments, variances
 from fedquilt.models.class_names.text_vectors import HASHED
 from fedquilt.models.heads.scene_gcn import SceneGCNHead
 from fedquilt.models.private_weights import private_weights, shared_layout, shared_weights
-from fedquilt.models.scenes.client_scenes import (
+from fedquilt.models.scenes import (
     CENTRES,
     SCENES,
+    first_centres,
+    mixed_matrices,
     no_scenes,
     pair_images,
     scene_images,
     told_of_scenes,
     with_mixed,
 )
-from fedquilt.models.scenes.scene_centres import first_centres
-from fedquilt.models.scenes.scene_mixing import mixed_matrices
 from fedquilt.models.spec import ModelSpec
-from fedquilt.payload import Gather, PerClient, Update
-from fedquilt.task import Task
-from fedquilt.totals import Totals
-from fedquilt.tree import Weights, as_branch, from_branch
+from fedquilt.training.aggregation import mean_change, moved_buffers, weight_parts
+from fedquilt.training.method import Local, State
+from fedquilt.training.provenance import TellsOf
+from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,21 +9,21 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedquilt.aggregation import weight_parts
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Update
+from fedquilt.core.totals import Totals
+from fedquilt.core.tree import Weights
+from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.loading.batches import Batch
-from fedquilt.errors import UserError
-from fedquilt.losses.balance import balance_weights, balanced_bce
-from fedquilt.losses.prior import PositiveWeight
-from fedquilt.method import Local, Stage, State
+from fedquilt.losses.class_prior import PositiveWeight
+from fedquilt.losses.cross_entropy import balance_weights, balanced_bce
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.head_parts.edge_graph import edge_rates
 from fedquilt.models.private_weights import private_weights, shared_layout, shared_weights
 from fedquilt.models.spec import ModelSpec
-from fedquilt.payload import Update
-from fedquilt.task import Task
-from fedquilt.totals import Totals
-from fedquilt.tree import Weights
+from fedquilt.training.aggregation import weight_parts
+from fedquilt.training.method import Local, Stage, State
+from fedquilt.training.task import Task
 
 GRAPH, EDGES = "head.graph.", "head.edges"
 

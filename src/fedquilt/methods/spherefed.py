@@ -9,20 +9,20 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedquilt.cells import TellsOf
-from fedquilt.data.loading.batches import Batch
-from fedquilt.errors import UserError
-from fedquilt.losses.binary import masked_bce, masked_mean
-from fedquilt.losses.prior import PositiveWeight
-from fedquilt.method import Local, State
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Sum, Update
+from fedquilt.core.totals import Totals
+from fedquilt.core.tree import Weights
+from fedquilt.data.batches import Batch
+from fedquilt.losses.class_prior import PositiveWeight
+from fedquilt.losses.cross_entropy import masked_bce, masked_mean
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.calibration import class_moments, ridge_rows
 from fedquilt.models.heads.sphere import MIDDLE, on_sphere, scores_of
 from fedquilt.models.spec import ModelSpec
-from fedquilt.payload import Sum, Update
-from fedquilt.task import Task
-from fedquilt.totals import Totals
-from fedquilt.tree import Weights
+from fedquilt.training.method import Local, State
+from fedquilt.training.provenance import TellsOf
+from fedquilt.training.task import Task
 
 ROWS = "head.weight"
 

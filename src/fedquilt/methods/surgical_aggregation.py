@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedquilt.aggregation import HeadRows, Weighting
-from fedquilt.errors import UserError
-from fedquilt.losses.prior import PositiveWeight
-from fedquilt.method import Stage
+from fedquilt.core.errors import UserError
+from fedquilt.losses.class_prior import PositiveWeight
 from fedquilt.methods.fedavg import FedAvg
+from fedquilt.training.aggregation import HeadRows, Weighting
+from fedquilt.training.method import Stage
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,8 @@
 
 from fedquilt.metrics.annotation_status import AnnotationStatus, by_annotation_status
 from fedquilt.metrics.counts import Counts, count
-from fedquilt.metrics.json_numbers import nan_to_none
 from fedquilt.metrics.ranking import average_precision, roc_auc
-from fedquilt.metrics.report import Report, score
+from fedquilt.metrics.report import Report, nan_to_none, score
 
 __all__ = [
     "AnnotationStatus",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.metrics.averaging import defined_only, mean
 from fedquilt.metrics.report import RESTRICTED_AVERAGES, Report
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import fsum, isnan, nan
 from typing import Literal, TypeAlias
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 
 ZeroDivision: TypeAlias = float | Literal["nan", "skip"]  # precision, recall and F1; 0, 1 or a word
 Undefined: TypeAlias = Literal["skip", "zero"]  # AUC, AP and BACC

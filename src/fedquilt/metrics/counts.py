@@ -9,7 +9,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.metrics.entries import Entries, read_entries
 
 Threshold: TypeAlias = float | Sequence[float] | Tensor

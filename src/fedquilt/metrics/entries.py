@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""score() and Report: every metric of a model on a test set, per class and averaged."""
+"""score() and Report: every metric of a model, per class, averaged and over runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import compress
 from math import isnan, nan
@@ -10,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedquilt.errors import UserError, nearest
+from fedquilt.core.errors import UserError, nearest
 from fedquilt.metrics.averaging import (
     AVERAGED_METRIC,
     Undefined,
@@ -29,8 +30,28 @@ from fedquilt.metrics.counts import (
     subset_accuracy,
 )
 from fedquilt.metrics.entries import Entries, read_entries
-from fedquilt.metrics.json_numbers import nan_to_none, none_to_nan
 from fedquilt.metrics.ranking import step_curve
+
+
+def nan_to_none(value: Any) -> Any:
+    """Replace NaN in nested mappings and sequences, which become dicts and lists."""
+    if isinstance(value, float) and isnan(value):
+        return None
+    return _inside(value, nan_to_none)
+
+
+def none_to_nan(value: Any) -> Any:
+    """The inverse of :func:`nan_to_none`, for values where None can only mean undefined."""
+    return nan if value is None else _inside(value, none_to_nan)
+
+
+def _inside(value: Any, replace: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: replace(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [replace(item) for item in value]
+    return value
+
 
 RESTRICTED_AVERAGES = ("macro_auc", "map", "bacc", "macro_f1")
 ROUNDING = 0.01  # averaged bfloat16 probabilities may leave [0, 1] by this much
@@ -181,3 +202,38 @@ def _class_f1(averages: Mapping[str, float], zero_division: ZeroDivision) -> flo
     if precision + recall == 0:  # the limit is 0, also under the policy that counts 0 / 0 as 1
         return nan if isnan(substitute_for(zero_division)) else 0.0
     return 2 * precision * recall / (precision + recall)
+
+
+def mean_over_reports(reports: Collection[Report]) -> dict[str, float | None]:
+    """Every average, over the reports where it is defined."""
+    return {name: _mean(values) for name, values in _defined(reports).items()}
+
+
+def deviation_over_reports(reports: Collection[Report]) -> dict[str, float | None]:
+    """The standard deviation of a sample; None below two reports."""
+    return {
+        name: statistics.stdev(values) if len(values) > 1 else None
+        for name, values in _defined(reports).items()
+    }
+
+
+def count_over_reports(reports: Collection[Report]) -> dict[str, int]:
+    """In how many reports each average is defined."""
+    return {name: len(values) for name, values in _defined(reports).items()}
+
+
+def class_mean_over_reports(reports: Collection[Report], metric: str) -> dict[str, float | None]:
+    """A metric by class, over the reports where it is defined."""
+    classes = next(iter(reports)).classes
+    columns = zip(*(report.per_class[metric] for report in reports))
+    return {name: _mean(column) for name, column in zip(classes, columns)}
+
+
+def _defined(reports: Collection[Report]) -> dict[str, list[float]]:
+    names = next(iter(reports)).averages
+    return {name: defined_only(report.averages[name] for report in reports) for name in names}
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    defined = defined_only(values)
+    return statistics.fmean(defined) if defined else None

@@ -1,0 +1,1 @@
+"""Backbones and heads: images to features and logits."""

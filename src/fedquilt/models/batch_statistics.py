@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fedquilt.tree import Weights
+from fedquilt.core.tree import Weights
 
 MEAN, VARIANCE = ".running_mean", ".running_var"
 

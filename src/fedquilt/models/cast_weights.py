@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from fedquilt.tree import Weights, copies_of
+from fedquilt.core.tree import Weights, copies_of
 
 Layer: TypeAlias = nn.Conv2d | nn.Linear
 LAYERS = (nn.Conv2d, nn.Linear)  # these very classes: others may use their weights as they like

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from fedquilt.core.seeding import generator_for
 from fedquilt.models.heads.sphere import on_sphere
-from fedquilt.seeding import generator_for
 
 COINCIDE = 1e-6  # rows with a cosine this near 1 are the same
 STILL = 1e-6  # steps that move no number of a row by more change nothing

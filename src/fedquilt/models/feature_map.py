@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor, nn
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 
 
 class MapHead(nn.Module):

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import Weights, copies_of, write_all
 from fedquilt.models.feature_map import MapHead, feature_map
-from fedquilt.tree import Weights, copies_of, write_all
 
 SHOWN = 5  # how many names an error message lists
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from fedquilt.core.tree import Weights
 from fedquilt.models.network import Layout
-from fedquilt.tree import Weights
 
 
 def private_weights(weights: Mapping[str, Tensor], prefixes: tuple[str, ...]) -> Weights:

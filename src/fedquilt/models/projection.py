@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from fedquilt.core.seeding import seed_for
 from fedquilt.models.backbones import feature_count
-from fedquilt.seeding import seed_for
 
 
 class Projected(nn.Module):

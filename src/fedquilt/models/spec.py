@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.seeding import seed_for
 from fedquilt.models.backbones import build_backbone, feature_count
 from fedquilt.models.class_names.text_vectors import once_trained
 from fedquilt.models.feature_map import map_width
@@ -17,7 +18,6 @@ from fedquilt.models.heads import ON_MAPS, SOFTMAX, Setting, build_named_head
 from fedquilt.models.network import Network
 from fedquilt.models.projection import project
 from fedquilt.models.weights import load_backbone
-from fedquilt.seeding import seed_for
 
 log = logging.getLogger(__name__)
 

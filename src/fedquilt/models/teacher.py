@@ -7,8 +7,8 @@ from collections.abc import Collection
 import torch
 from torch import Tensor, nn
 
+from fedquilt.core.tree import Weights, copies_of, write_all
 from fedquilt.models.network import Output
-from fedquilt.tree import Weights, copies_of, write_all
 
 
 def follow(

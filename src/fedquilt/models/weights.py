@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.models.network import summary
 
 LEAST_SHARE = 0.9  # of a backbone's entries that a file must hold to count as its weights

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from fedquilt.core.errors import UserError, nearest
+from fedquilt.core.payload import Update, update_bytes
+from fedquilt.core.settings import plain
 from fedquilt.data.client_data import ClientData
-from fedquilt.errors import UserError, nearest
-from fedquilt.method import Method, State
 from fedquilt.methods import all_methods
-from fedquilt.payload import Update, update_bytes
 from fedquilt.privacy.disclosure_floor import DEFAULT_MIN_CELL, DisclosureFloor
-from fedquilt.strict_reading import plain
+from fedquilt.training.method import Method, State
 
 Limit = TypeVar("Limit")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from fedquilt.core.payload import Update
 from fedquilt.data.client_data import ClientData
-from fedquilt.method import Method, State
-from fedquilt.payload import Update
+from fedquilt.training.method import Method, State
 
 
 class PayloadTransform(Protocol):

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from fedquilt.cells import OF_ANNOTATORS, TellsOf
-from fedquilt.method import Method
-from fedquilt.payload import Mean, Part, Update, weight_of
-from fedquilt.privacy.small_cells import speaking_rows
-from fedquilt.tree import leaves
-from fedquilt.validation import RefusedUpdate
+from fedquilt.core.payload import Mean, Part, Update, weight_of
+from fedquilt.core.tree import leaves
+from fedquilt.core.validation import RefusedUpdate
+from fedquilt.privacy.disclosure_floor import speaking_rows
+from fedquilt.training.method import Method
+from fedquilt.training.provenance import OF_ANNOTATORS, TellsOf
 
 
 def annotators_parts(method: Method) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from fedquilt.data.annotation_map import DISCLOSURE_FLOOR, AnnotationMap
+from fedquilt.data.checks.annotation_map import DISCLOSURE_FLOOR, AnnotationMap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from fedquilt.errors import UserError, nearest
-from fedquilt.reports.numbers import (
+from fedquilt.core.errors import UserError, nearest
+from fedquilt.reports.style import (
     SMALLER_IS_BETTER,
     deviation_or_none,
     mean_or_none,
@@ -20,7 +20,7 @@ from fedquilt.reports.numbers import (
 from fedquilt.reports.tables import new_table
 
 if TYPE_CHECKING:
-    from fedquilt.finished_run import Run
+    from fedquilt.runs.finished_run import Run
 
 SEEDS = ("seed", "allocation_seed", "data.seed")
 DEFAULT_METRICS = ("macro_auc", "map", "bacc")

@@ -8,13 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedquilt.reports.comparison import group_by_recipe
-from fedquilt.reports.numbers import title
-from fedquilt.reports.style import house_style, line_look, new_figure, prepare_round_axes, save
+from fedquilt.reports.style import (
+    house_style,
+    line_look,
+    new_figure,
+    prepare_round_axes,
+    save,
+    title,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from fedquilt.finished_run import Run
+    from fedquilt.runs.finished_run import Run
 
 MARKERS = "osD^vP"
 

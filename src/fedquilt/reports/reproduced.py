@@ -1,15 +1,40 @@
-"""A reproduced table as plain data: ours beside the paper's, the verdict, agreement of ranks."""
+"""A reproduced table as plain data: ours beside the paper's, and agreement of ranks."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedquilt.published_numbers import AVERAGE
-from fedquilt.published_table import PublishedTable, Row
-from fedquilt.reports.numbers import deviation_or_none, mean_or_none
-from fedquilt.reports.rank_agreement import spearman
-from fedquilt.reproduction import CellRun
+from fedquilt.recipes.papers.published_numbers import AVERAGE
+from fedquilt.recipes.papers.table import PublishedTable, Row
+from fedquilt.reports.style import deviation_or_none, mean_or_none
+from fedquilt.runs.reproduction import CellRun
+
+LEAST = 3  # two things are in the same order or in the opposite one: that says next to nothing
+
+
+def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """From -1, the opposite order, to 1, the same; None below three, or where all are equal."""
+    if len(one) < LEAST:
+        return None
+    ranks = (_centred_ranks(one), _centred_ranks(other))
+    lengths = [math.sqrt(sum(rank * rank for rank in each)) for each in ranks]
+    if min(lengths) == 0:
+        return None
+    return sum(a * b for a, b in zip(*ranks, strict=True)) / (lengths[0] * lengths[1])
+
+
+def _centred_ranks(values: Sequence[float]) -> list[float]:
+    """Ranks with mean 0; equal values share the middle of their ranks."""
+    middle = (len(values) + 1) / 2
+    return [
+        sum(other < value for other in values)
+        + (sum(other == value for other in values) + 1) / 2
+        - middle
+        for value in values
+    ]
+
 
 Described = Mapping[str, Any]  # a row: what _row returns
 Finished = Sequence[tuple[CellRun, Mapping[str, Any]]]  # runs with their results

@@ -1,4 +1,4 @@
-"""A reproduced table for people, and as CSV."""
+"""A reproduced table for people, as CSV and as JSON."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from fedquilt.published_numbers import AVERAGE
-from fedquilt.reports.numbers import NOTHING
+from fedquilt.core.atomic_files import write_json
+from fedquilt.recipes.papers.published_numbers import AVERAGE
+from fedquilt.reports.reproduced_picture import save_reproduced_picture
+from fedquilt.reports.style import NOTHING
 from fedquilt.reports.tables import new_table
 
 
@@ -119,3 +121,15 @@ def _said(summary: Mapping[str, Any], *facts: str) -> str:
     """Facts of the machines and versions that runs were made with, each once."""
     said = [", ".join(f"{fact} {each[fact]}" for fact in facts) for each in summary["environments"]]
     return "; ".join(dict.fromkeys(said))
+
+
+def write_reproduced(
+    summary: Mapping[str, Any], out: Path, command: str, *, with_picture: bool = False
+) -> None:
+    """``table.json``, ``table.csv`` and ``table.png`` in ``out``; nothing while nothing has run."""
+    if not summary["rows"]:
+        return
+    write_json(out / "table.json", {"command": command, **summary})
+    write_csv(summary, out / "table.csv", command)
+    if with_picture:
+        save_reproduced_picture(summary, out / "table.png")

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from fedquilt.reports.numbers import NOTHING, percent, title
+from fedquilt.reports.style import NOTHING, percent, title
 from fedquilt.reports.tables import LEAST_POSITIVES, Rows, new_table
 
 SITE_AVERAGES = ("macro_auc", "map", "bacc", "macro_f1")

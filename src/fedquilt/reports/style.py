@@ -1,8 +1,9 @@
-"""The house style of all pictures: one font, one grid, colours safe for colour blindness."""
+"""The style of all pictures and numbers: font, grid, colours, percent."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,42 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+NOTHING = "–"
+TITLES = {
+    "macro_auc": "AUC",
+    "map": "mAP",
+    "bacc": "BACC",
+    "macro_f1": "F1",
+    "micro_auc": "micro AUC",
+    "hamming": "Hamming",
+    "subset_accuracy": "exact match",
+    "auc": "AUC",
+    "ap": "AP",
+    "f1": "F1",
+}
+SMALLER_IS_BETTER = ("hamming",)
+
+
+def title(metric: str) -> str:
+    return TITLES.get(metric, metric.replace("_", " "))
+
+
+def percent(value: float | None) -> str:
+    return NOTHING if value is None else f"{100 * value:.1f}"
+
+
+def mean_or_none(values: Iterable[float | None]) -> float | None:
+    """Over those that are there."""
+    defined = [value for value in values if value is not None]
+    return statistics.fmean(defined) if defined else None
+
+
+def deviation_or_none(values: Iterable[float | None]) -> float | None:
+    """The standard deviation of a sample; None below two values."""
+    defined = [value for value in values if value is not None]
+    return statistics.stdev(defined) if len(defined) > 1 else None
+
 
 # The palette of Okabe and Ito without its yellow, which vanishes on white; black is for means.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

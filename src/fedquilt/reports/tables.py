@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from fedquilt.reports.numbers import NOTHING, mean_or_none, percent, title
+from fedquilt.reports.style import NOTHING, mean_or_none, percent, title
 
 Rows = list[dict[str, Any]]
 

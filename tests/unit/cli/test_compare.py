@@ -10,7 +10,7 @@ from tiny_runs import CLASSES, make_run
 from typer.testing import CliRunner
 
 from fedquilt.cli.main import app
-from fedquilt.finished_run import read_run
+from fedquilt.runs.finished_run import read_run
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from fedquilt.catalogue import KINDS, entries
 from fedquilt.cli.main import app
 from fedquilt.methods import METHODS
+from fedquilt.recipes.catalogue import KINDS, entries
 
 
 def list_(*arguments: str):
@@ -107,7 +107,7 @@ def test_version():
 
 
 def test_notes_of_an_error_are_shown(monkeypatch: pytest.MonkeyPatch):
-    from fedquilt.errors import UserError
+    from fedquilt.core.errors import UserError
 
     def fail(kind: str) -> None:
         error = UserError("bad")

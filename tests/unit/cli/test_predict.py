@@ -11,7 +11,7 @@ from tiny_runs import CLASSES, make_run
 from typer.testing import CliRunner
 
 from fedquilt.cli.main import app
-from fedquilt.finished_run import Run
+from fedquilt.runs.finished_run import Run
 
 
 @pytest.fixture(scope="module")

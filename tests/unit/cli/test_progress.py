@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedquilt.cli import console, progress, rounds_progress
+from fedquilt.cli import console, progress
 from fedquilt.cli.console import Notes
-from fedquilt.cli.progress import RunProgress
-from fedquilt.cli.rounds_progress import RoundsProgress
+from fedquilt.cli.progress import RoundsProgress, RunProgress
 
 BEGIN = {"folder": "runs/x", "first_round": 0, "rounds": 3, "clients": 5, "classes": 4}
 
@@ -86,8 +85,8 @@ def test_several_runs_leave_ten_lines_in_a_log_with_the_time_that_is_left(
 ) -> None:
     said: list[str] = []
     clock = iter([100.0, *(100.0 + 30 * part for part in range(1, 10))])
-    monkeypatch.setattr(rounds_progress, "say", said.append)
-    monkeypatch.setattr(rounds_progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(progress, "say", said.append)
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     with RoundsProgress() as shown:
         for done in range(20, 201):  # of 200, 20 were done before
             shown(done, 200)

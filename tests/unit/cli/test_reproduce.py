@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fedquilt.cli.main import app
-from fedquilt.recipes import find_table
-from fedquilt.reproduction import plan_runs
+from fedquilt.recipes.papers import find_table
+from fedquilt.runs.reproduction import plan_runs
 
 TINY = (
     *("fedmlp/table1", "--data", "digits", "--rounds", "2", "--workers", "1"),
@@ -70,7 +70,7 @@ def test_finished_cells_are_kept_and_the_exit_code_follows_the_criterion(
     code: int,
 ):
     out, _ = first
-    monkeypatch.delattr("fedquilt.reproduction.run_all")  # nothing is to be run
+    monkeypatch.delattr("fedquilt.runs.reproduction.run_all")  # nothing is to be run
     set_bacc(out, "fedmlp", ours)
     set_bacc(out, "fedavg", theirs)
     result = reproduce(*TINY, "--out", str(out), "--json")
@@ -140,7 +140,7 @@ def test_mistakes_are_explained(arguments: list[str], message: str, tmp_path: Pa
 def test_failed_cells_are_named_and_the_others_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from fedquilt.experiment import run
+    from fedquilt.runs.experiment import run
 
     def run_all(recipes: Any, *, cache: Path, progress: Any, failure: Any, **options: Any) -> None:
         for folder, recipe in recipes.items():
@@ -150,7 +150,7 @@ def test_failed_cells_are_named_and_the_others_kept(
                 run(recipe, folder, cache=cache)
         progress(1, 1)
 
-    monkeypatch.setattr("fedquilt.reproduction.run_all", run_all)
+    monkeypatch.setattr("fedquilt.runs.reproduction.run_all", run_all)
     result = reproduce(*TINY, "--out", str(tmp_path / "out"))
     assert result.exit_code == 1
     assert "fedavg--missing-1--seed0 failed: its update has NaN" in result.stderr

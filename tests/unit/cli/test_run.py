@@ -10,9 +10,9 @@ import pytest
 from tiny_runs import CLASSES, make_run, write_recipe
 from typer.testing import CliRunner
 
-import fedquilt.experiment
+import fedquilt.runs.experiment
 from fedquilt.cli.main import app
-from fedquilt.finished_run import read_run
+from fedquilt.runs.finished_run import read_run
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def run(*arguments: str):
 
 def interrupt_after(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the user pressed Ctrl-C while the next round trains."""
-    all_rounds = fedquilt.experiment.run_rounds
+    all_rounds = fedquilt.runs.experiment.run_rounds
 
     def some_rounds(*arguments: object, **settings: object) -> Iterator[object]:
         for count, round_ in enumerate(all_rounds(*arguments, **settings)):
@@ -35,7 +35,7 @@ def interrupt_after(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
                 raise KeyboardInterrupt
             yield round_
 
-    monkeypatch.setattr("fedquilt.experiment.run_rounds", some_rounds)
+    monkeypatch.setattr("fedquilt.runs.experiment.run_rounds", some_rounds)
 
 
 def test_run_leaves_everything_and_says_where():
@@ -121,7 +121,7 @@ def test_interruption_before_the_first_round(monkeypatch: pytest.MonkeyPatch):
     def interrupted(*arguments: object, **settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedquilt.run_folder.RunFolder.begin", interrupted)
+    monkeypatch.setattr("fedquilt.runs.run_folder.RunFolder.begin", interrupted)
     stopped = run("tiny.json", "--out", "never")
     assert (stopped.exit_code, Path("never").exists()) == (130, False)
     assert "nothing was written" in stopped.stderr

@@ -13,7 +13,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from fedquilt.cli.main import app
-from fedquilt.finished_run import read_run
+from fedquilt.runs.finished_run import read_run
 
 FOLDER = ("--data", "images", "--labels", "labels.csv")
 SITES = ("--site-column", "hospital", "--split-column", "part")

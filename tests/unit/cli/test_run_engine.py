@@ -8,13 +8,13 @@ import pytest
 from tiny_runs import write_recipe
 from typer.testing import CliRunner
 
-import fedquilt.experiment
-from fedquilt.cli.engine_options import words_of
+import fedquilt.runs.experiment
 from fedquilt.cli.main import app
+from fedquilt.cli.options import words_of
+from fedquilt.core.errors import UserError
 from fedquilt.engines.build import build_engine
-from fedquilt.engines.engine_choice import EngineChoice
-from fedquilt.errors import UserError
-from fedquilt.finished_run import read_run
+from fedquilt.engines.choice import EngineChoice
+from fedquilt.runs.finished_run import read_run
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def test_the_options_reach_the_engine_and_the_result_is_the_references(
         built.append(build_engine(*arguments, **settings))  # type: ignore[arg-type]
         return built[-1]
 
-    monkeypatch.setattr(fedquilt.experiment, "build_engine", noted)
+    monkeypatch.setattr(fedquilt.runs.experiment, "build_engine", noted)
     sgd = ("--set", "method.training.optimizer=sgd")
     options = ("--engine", "recorded", "--slots", "2", "--no-channels-last", "--exact")
     for words in ((*sgd, "--out", "plain", "--engine", "local"), (*sgd, "--out", "own", *options)):
@@ -74,7 +74,7 @@ def test_an_interrupted_run_is_gone_on_with_by_the_same_options(
     def stopped(*arguments: object, **settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedquilt.experiment.run_rounds", stopped)
+    monkeypatch.setattr("fedquilt.runs.experiment.run_rounds", stopped)
     result = run("--engine", "recorded", "--slots", "3", "--out", "first")
     assert "--resume --engine recorded --slots 3" in " ".join(result.output.split())
 

@@ -11,7 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from fedquilt.cli.main import app
-from fedquilt.finished_run import read_run
+from fedquilt.runs.finished_run import read_run
 
 DEALT = ("--clients", "2", "--ignore-columns", "hospital, person")
 QUICK = ("--rounds", "2", "--size", "8", "--backbone", "small-cnn", "--grey")

@@ -14,21 +14,16 @@ import pytest
 import torch
 from label_table import LabelTable
 
-from fedquilt.data.allocate import allocate
-from fedquilt.data.allocation import Allocation, Holding
-from fedquilt.data.annotations.full import Full
-from fedquilt.data.annotations.listed import Listed
-from fedquilt.data.annotations.missing import Missing
-from fedquilt.data.annotations.recorded import Recorded
+from fedquilt.core.errors import UserError
+from fedquilt.data.allocation import Allocation, Holding, allocate
+from fedquilt.data.annotations.rules import Full, Listed, Missing, Recorded
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.dataset import MultiLabelDataset
-from fedquilt.data.labelled import Labelled
+from fedquilt.data.dataset import Labelled, MultiLabelDataset
 from fedquilt.data.partitions.dirichlet_presence import DirichletPresence
 from fedquilt.data.partitions.iid import Iid
 from fedquilt.data.partitions.natural import Natural
 from fedquilt.data.partitions.partition import Assignment, Partition
 from fedquilt.data.partitions.positive_only import PositiveOnly
-from fedquilt.errors import UserError
 
 
 def label_table(images: int = 40) -> LabelTable:

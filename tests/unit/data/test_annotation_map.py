@@ -6,7 +6,7 @@ import json
 
 import torch
 
-from fedquilt.data.annotation_map import annotation_warnings, build_annotation_map
+from fedquilt.data.checks.annotation_map import annotation_warnings, build_annotation_map
 
 
 def test_counts_ignore_what_is_not_known() -> None:

@@ -9,15 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedquilt.core.errors import UserError
+from fedquilt.core.registry import find
 from fedquilt.data.annotations import ANNOTATIONS
-from fedquilt.data.annotations.annotation import Annotation
-from fedquilt.data.annotations.full import Full
-from fedquilt.data.annotations.identified import Identified
-from fedquilt.data.annotations.listed import Listed
-from fedquilt.data.annotations.missing import Missing
-from fedquilt.data.annotations.recorded import Recorded
-from fedquilt.errors import UserError
-from fedquilt.registry import find
+from fedquilt.data.annotations.rules import Annotation, Full, Identified, Listed, Missing, Recorded
 
 
 def names(kind: str, count: int) -> tuple[str, ...]:

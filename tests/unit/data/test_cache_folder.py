@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedquilt.data.cache_folder import writing
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.data.images.cache import writing
 
 
 def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:

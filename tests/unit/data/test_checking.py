@@ -11,7 +11,7 @@ import pytest
 from folder_files import make_folder, noise, write_csv, write_grey
 from PIL import Image
 
-from fedquilt.data.checking import CheckResult, check
+from fedquilt.data.checks.folder import CheckResult, check
 from fedquilt.data.sources.folder.load import Folder
 
 ROWS = "image,patient,site,A,B\n" + "".join(

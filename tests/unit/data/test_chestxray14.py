@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from published_folders import CHEST_ROWS, write_chestxray14
 
+from fedquilt.core.errors import UserError
 from fedquilt.data.sources.chestxray14.labels import FINDINGS
 from fedquilt.data.sources.chestxray14.load import ChestXray14
-from fedquilt.errors import UserError
 
 
 def make(root: Path, **settings: object) -> ChestXray14:

@@ -17,10 +17,10 @@ from packed_files import (
     write_packed_cifar,
 )
 
+from fedquilt.core.errors import UserError
 from fedquilt.data.sources.cifar10 import files
 from fedquilt.data.sources.cifar10.load import Cifar10
 from fedquilt.data.sources.cifar10.python_version import read_batch
-from fedquilt.errors import UserError
 
 
 def load(folder: Path, cache: Path):

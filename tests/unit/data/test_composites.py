@@ -13,12 +13,12 @@ import torch
 from packed_files import cifar_images, mnist_images, write_cifar, write_medmnist, write_mnist
 from PIL import Image
 
+from fedquilt.core.errors import UserError
 from fedquilt.data.sources.composites.cifar10 import Cifar10Composites
 from fedquilt.data.sources.composites.dermamnist import DermaMnistComposites
 from fedquilt.data.sources.composites.mnist import MnistComposites
 from fedquilt.data.sources.composites.paint import paint_rows
 from fedquilt.data.sources.composites.plan import Layout, draw_plan, rolled, towards_centre
-from fedquilt.errors import UserError
 
 CORNERS = {*range(8), *range(25, 33)}  # 32 - shift, or shift, for shifts of 0 to 7
 

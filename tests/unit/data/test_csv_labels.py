@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from folder_files import read, told
 
-from fedquilt.data.csv_labels import LabelColumns, read_labels
+from fedquilt.data.label_files.csv_labels import LabelColumns, read_labels
 from fedquilt.data.problems import KEPT_PLACES, Problems
 
 GOOD = "image,A,B\nx.png,1,0\ny.png,,1\n"

@@ -8,8 +8,8 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from fedquilt.core.errors import UserError
 from fedquilt.data.sources.digits_mosaic.load import DigitsMosaic
-from fedquilt.errors import UserError
 
 CACHE = Path("unused")
 

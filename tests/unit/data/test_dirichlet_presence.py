@@ -10,9 +10,9 @@ import pytest
 import torch
 from label_table import LabelTable, composites, random_table, table
 
+from fedquilt.core.errors import UserError
 from fedquilt.data.partitions.dirichlet_presence import DirichletPresence
 from fedquilt.data.partitions.partition import DROPPED
-from fedquilt.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,14 @@ from typing import cast
 import pytest
 import torch
 
-from fedquilt.data.loading.draws import OFFSET_STEP, rows_by_kind, sent, uniform, uniform_on_host
-from fedquilt.data.loading.views import VIEWS, make_view
+from fedquilt.data.augmentation.draws import (
+    OFFSET_STEP,
+    rows_by_kind,
+    sent,
+    uniform,
+    uniform_on_host,
+)
+from fedquilt.data.augmentation.views import VIEWS, make_view
 
 HOST = torch.device("cpu")
 IMAGES = torch.empty(50, 1, 2, 2)

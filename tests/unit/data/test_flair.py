@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from published_folders import write_flair
 
-from fedquilt.data.allocate import allocate
-from fedquilt.data.annotations.full import Full
+from fedquilt.core.errors import UserError
+from fedquilt.data.allocation import allocate
+from fedquilt.data.annotations.rules import Full
 from fedquilt.data.partitions.natural import Natural
 from fedquilt.data.sources.flair.load import Flair
-from fedquilt.errors import UserError
 
 
 def make(root: Path, **settings: object) -> Flair:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from folder_files import make_folder, write_csv
 
+from fedquilt.core.errors import UserError
 from fedquilt.data.sources.folder.load import Folder
-from fedquilt.errors import UserError
 
 ROWS = "image,patient,site,A,B\n" + "".join(
     f"{i}.png,p{i // 2},{'MN'[i % 4 // 2]},{i % 2},{'' if i % 4 < 2 else 1}\n" for i in range(20)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from fedquilt.data.loading.halves import stratified_halves
+from fedquilt.data.splits import stratified_halves
 
 
 def one_class_each(*counts: int) -> Tensor:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from published_folders import SKIN_ROWS, write_ham10000, write_isic2018
 
+from fedquilt.core.errors import UserError
 from fedquilt.data.sources.ham10000.load import Ham10000
-from fedquilt.errors import UserError
 
 CLASSES = ("MEL", "NV", "BCC", "AKIEC", "BKL", "DF", "VASC")
 

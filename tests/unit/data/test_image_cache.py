@@ -12,10 +12,10 @@ import pytest
 import torch
 from folder_files import write_grey
 
-from fedquilt.data import image_cache
-from fedquilt.data.image_cache import ImageFile, cached_images, open_mapped
-from fedquilt.data.image_files import Decoded, Decoding, decode_image
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.data.images import cache as image_cache
+from fedquilt.data.images.cache import ImageFile, cached_images, open_mapped
+from fedquilt.data.images.decoding import Decoded, Decoding, decode_image
 
 TINY = Decoding(size=4, channels=1)
 

@@ -13,8 +13,8 @@ from dicom_files import write_dicom
 from folder_files import noise, write_grey
 from PIL import Image
 
-from fedquilt.data import bad_image
-from fedquilt.data.bad_image import (
+from fedquilt.data.images import bad_image
+from fedquilt.data.images.bad_image import (
     MISSING_IMAGE,
     NEEDS_PYDICOM,
     TOO_LARGE_IMAGE,
@@ -23,7 +23,7 @@ from fedquilt.data.bad_image import (
     UNSUPPORTED_IMAGE,
     BadImage,
 )
-from fedquilt.data.image_files import Decoding, decode_image, find_image
+from fedquilt.data.images.decoding import Decoding, decode_image, find_image
 
 SMALL = Decoding(size=4, channels=1)
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from label_table import composites, random_table, table
 
+from fedquilt.core.errors import UserError
 from fedquilt.data.partitions.k_modes import KModes, fill_empty, find_modes, mismatches
-from fedquilt.data.partitions.patterns import label_patterns
-from fedquilt.errors import UserError
+from fedquilt.data.partitions.strata import label_patterns
 
 
 def test_patterns_are_the_distinct_rows_and_say_who_has_them() -> None:

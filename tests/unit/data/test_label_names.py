@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from folder_files import read, told, write_csv
 
-from fedquilt.data.label_names import LabelNames, read_label_names
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.data.label_files.names import LabelNames, read_label_names
 
 NAMES = """
 [labels]

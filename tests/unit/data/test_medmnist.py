@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from packed_files import write_medmnist
 
+from fedquilt.core.errors import UserError
 from fedquilt.data.sources.medmnist import files
 from fedquilt.data.sources.medmnist.load import MedMnist
 from fedquilt.data.sources.medmnist.table import TASKS
-from fedquilt.errors import UserError
 
 
 def column(*classes: int) -> np.ndarray:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from packed_files import mnist_images, write_mnist
 
+from fedquilt.core.errors import UserError
 from fedquilt.data.sources.mnist.load import Mnist
-from fedquilt.errors import UserError
 
 
 @pytest.mark.parametrize("packed", [True, False])

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from published_folders import write_ms_coco
 
+from fedquilt.core.errors import UserError
 from fedquilt.data.sources.ms_coco.load import MsCoco
-from fedquilt.errors import UserError
 
 
 def make(root: Path, **settings: object) -> MsCoco:

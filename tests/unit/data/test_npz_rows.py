@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedquilt.data.npz_rows import npz_array
+from fedquilt.data.published.npz_rows import npz_array
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

@@ -10,6 +10,8 @@ import pytest
 import torch
 from label_table import random_table, table
 
+from fedquilt.core.errors import UserError
+from fedquilt.core.registry import find
 from fedquilt.data.partitions import PARTITIONS
 from fedquilt.data.partitions.dirichlet import Dirichlet
 from fedquilt.data.partitions.dirichlet_presence import DirichletPresence
@@ -19,8 +21,6 @@ from fedquilt.data.partitions.label_count_dirichlet import LabelCountDirichlet
 from fedquilt.data.partitions.natural import Natural
 from fedquilt.data.partitions.partition import Partition
 from fedquilt.data.partitions.positive_only import PositiveOnly
-from fedquilt.errors import UserError
-from fedquilt.registry import find
 
 EVERY: dict[str, Partition] = {
     "iid": Iid(clients=7),

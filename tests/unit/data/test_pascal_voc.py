@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from published_folders import write_pascal_voc
 
+from fedquilt.core.errors import UserError
 from fedquilt.data.sources.pascal_voc.labels import OBJECTS
 from fedquilt.data.sources.pascal_voc.load import PascalVoc
-from fedquilt.errors import UserError
 
 LISTS = Path("VOCdevkit") / "VOC2007" / "ImageSets" / "Main"
 

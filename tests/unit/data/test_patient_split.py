@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from folder_files import told
 
-from fedquilt.data.patient_split import draw_split, split_by_column
 from fedquilt.data.problems import Problems
+from fedquilt.data.splits import draw_split, split_by_column
 
 
 def draw(count: int, patients: int) -> tuple[list[str], np.ndarray]:

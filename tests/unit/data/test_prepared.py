@@ -11,8 +11,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fedquilt.data.prepared import prepared
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.data.published.prepared import prepared
 
 
 class Maker:

@@ -12,11 +12,8 @@ import pytest
 import torch
 from label_table import LabelTable
 
-from fedquilt.data.allocate import allocate
-from fedquilt.data.allocation import Allocation
-from fedquilt.data.annotations.full import Full
-from fedquilt.data.annotations.identified import Identified
-from fedquilt.data.annotations.missing import Missing
+from fedquilt.data.allocation import Allocation, allocate
+from fedquilt.data.annotations.rules import Full, Identified, Missing
 from fedquilt.data.partitions.dirichlet_presence import DirichletPresence
 from fedquilt.data.partitions.iid import Iid
 

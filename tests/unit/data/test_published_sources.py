@@ -20,12 +20,12 @@ from published_folders import (
 from typer.testing import CliRunner
 
 from fedquilt.cli.main import app
+from fedquilt.core.errors import UserError
+from fedquilt.core.registry import find
+from fedquilt.core.settings import plain, read
 from fedquilt.data.source import Source, Splits
 from fedquilt.data.sources import SOURCES
 from fedquilt.data.sources.pascal_voc.labels import OBJECTS
-from fedquilt.errors import UserError
-from fedquilt.registry import find
-from fedquilt.strict_reading import plain, read
 
 WRITERS: dict[str, Callable[[Path], Path]] = {
     "chestxray14": write_chestxray14,
@@ -130,10 +130,10 @@ def test_images_and_folders_without_permission_are_told(
 
     source = make("ham10000", write_ham10000(tmp_path / "files"))
     with monkeypatch.context() as patch:
-        patch.setattr("fedquilt.data.image_files._read_picture", refuse)
+        patch.setattr("fedquilt.data.images.decoding._read_picture", refuse)
         with pytest.raises(UserError, match=r"ISIC_\d+\.jpg: no permission to read it"):
             source.load(tmp_path / "cache")
-    monkeypatch.setattr("fedquilt.data.image_index.os.scandir", refuse)
+    monkeypatch.setattr("fedquilt.data.images.index.os.scandir", refuse)
     with pytest.raises(UserError, match=r"files cannot be read \(Permission denied\)"):
         source.load(tmp_path / "cache")
 

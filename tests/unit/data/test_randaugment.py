@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torchvision.transforms import functional as reference
 
-from fedquilt.data.loading import randaugment
-from fedquilt.data.loading.randaugment import KINDS, RandAugment, change, cut_out
-from fedquilt.data.loading.views import VIEWS
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.data.augmentation import randaugment
+from fedquilt.data.augmentation.randaugment import KINDS, RandAugment, change, cut_out
+from fedquilt.data.augmentation.views import VIEWS
 
 
 def photographs(*shape: int) -> Tensor:

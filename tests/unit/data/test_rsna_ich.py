@@ -18,12 +18,12 @@ from published_folders import (
     write_slice,
 )
 
-from fedquilt.data.bad_image import BadImage
+from fedquilt.core.errors import UserError
+from fedquilt.data.images.bad_image import BadImage
 from fedquilt.data.sources.rsna_ich import slices
 from fedquilt.data.sources.rsna_ich.labels import SUBTYPES, keep_healthy, read_rows
 from fedquilt.data.sources.rsna_ich.load import RsnaIch
 from fedquilt.data.sources.rsna_ich.slices import Windows, decode_slice, read_hounsfield
-from fedquilt.errors import UserError
 
 pytest.importorskip("pydicom")
 

@@ -10,15 +10,14 @@ import pytest
 import torch
 from label_table import random_table, table
 
+from fedquilt.core.errors import UserError
 from fedquilt.data.partitions.dirichlet import Dirichlet
 from fedquilt.data.partitions.iid import Iid
 from fedquilt.data.partitions.label_count_dirichlet import LabelCountDirichlet
 from fedquilt.data.partitions.natural import Natural
 from fedquilt.data.partitions.partition import DROPPED
-from fedquilt.data.partitions.patterns import rarest_positive
 from fedquilt.data.partitions.positive_only import PositiveOnly
-from fedquilt.data.partitions.shares import draw_clients, restricted
-from fedquilt.errors import UserError
+from fedquilt.data.partitions.strata import draw_clients, rarest_positive, restricted
 
 
 def test_iid_gives_equal_shares_and_drops_or_spreads_the_rest() -> None:

@@ -8,10 +8,10 @@ import torch
 from scipy.ndimage import median_filter
 from torch.nn import functional as F
 
-from fedquilt.data.loading.degradation import degrade, gaussian_blur, median_blur
-from fedquilt.data.loading.geometry import mirror, warp
-from fedquilt.data.loading.views import VIEWS, Augmentation, find_view, make_view, normalise
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.data.augmentation.degradation import degrade, gaussian_blur, median_blur
+from fedquilt.data.augmentation.geometry import mirror, warp
+from fedquilt.data.augmentation.views import VIEWS, Augmentation, find_view, make_view, normalise
 
 NOTHING = {"horizontal_flip": 0.0, "degrees": 0.0, "translate": 0.0}
 
@@ -176,7 +176,7 @@ def test_warp_agrees_with_affine_grid():
 def test_turns_shifts_and_scales_stay_within_what_was_asked(monkeypatch):
     seen = {}
     monkeypatch.setattr(
-        "fedquilt.data.loading.views.warp",
+        "fedquilt.data.augmentation.views.warp",
         lambda pixels, degrees, shift, scale, mirrored: (
             seen.update(degrees=degrees, shift=shift, scale=scale) or pixels
         ),
@@ -246,7 +246,7 @@ def test_degrade_gives_each_sample_its_own_kind():
 def test_kinds_of_degradation_are_as_frequent_as_asked(monkeypatch):
     seen = {}
     monkeypatch.setattr(
-        "fedquilt.data.loading.views.degrade",
+        "fedquilt.data.augmentation.views.degrade",
         lambda pixels, kind, noise: seen.update(kind=kind, noise=noise) or pixels,
     )
     view = Augmentation(**NOTHING, degrade_share=0.7)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedquilt.data.published import Origin
-from fedquilt.data.whereabouts import found_nearby, still_packed
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.data.published.origin import Origin, found_nearby, still_packed
 
 ORIGIN = Origin("Cats", "the page of cats")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fedquilt.core.errors import UserError
+from fedquilt.core.version import VERSION
 from fedquilt.deploy.kit import COORDINATOR, SERVER, Kit
-from fedquilt.errors import UserError
-from fedquilt.version import VERSION
 
 
 def _kit(folder: Path, **card: str) -> Kit:

@@ -7,7 +7,9 @@ import random
 import pytest
 import torch
 
-from fedquilt.deploy.messages import (
+from fedquilt.core.payload import Gather, Mean, Sum
+from fedquilt.core.tree import same_bits
+from fedquilt.deploy.protocol.messages import (
     MAGIC,
     BadMessage,
     Message,
@@ -16,8 +18,6 @@ from fedquilt.deploy.messages import (
     update_message,
     update_of,
 )
-from fedquilt.payload import Gather, Mean, Sum
-from fedquilt.tree import same_bits
 
 TREE = {
     "weights": {"a": torch.arange(6.0).reshape(2, 3), "b": torch.tensor([True, False])},

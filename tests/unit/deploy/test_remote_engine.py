@@ -10,10 +10,10 @@ import torch
 from remote_sites import CallingChannel, make_engine, make_sites, make_study
 from tiny_federation import make_method
 
-from fedquilt.deploy.channel import Patience
-from fedquilt.deploy.messages import pack, unpack, update_message, update_of
-from fedquilt.payload import Sum
-from fedquilt.rounds import start_server
+from fedquilt.core.payload import Sum
+from fedquilt.deploy.protocol.channel import Patience
+from fedquilt.deploy.protocol.messages import pack, unpack, update_message, update_of
+from fedquilt.training.rounds import start_server
 
 
 class Watching(CallingChannel):

@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from fedquilt.deploy.safetensors_bytes import DTYPES, as_safetensors
-from fedquilt.tree import same_bits
+from fedquilt.core.tree import same_bits
+from fedquilt.deploy.protocol.messages import DTYPES, as_safetensors
 
 
 def test_the_library_reads_every_dtype_and_shape() -> None:

@@ -9,14 +9,14 @@ import pytest
 from remote_sites import CallingChannel, make_clients, make_sites, make_study
 from tiny_federation import make_method
 
-from fedquilt.deploy.attendance import TooFewSites
-from fedquilt.deploy.server_run import ServerRun
-from fedquilt.deploy.site_model import SiteModel
-from fedquilt.deploy.study_result import where_models_are
-from fedquilt.errors import UserError
-from fedquilt.finished_run import read_run
-from fedquilt.model_files import load_weights
-from fedquilt.tree import same_bits
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import same_bits
+from fedquilt.deploy.server.quorum import TooFewSites
+from fedquilt.deploy.server.result import where_models_are
+from fedquilt.deploy.server.run import ServerRun
+from fedquilt.deploy.site.model import SiteModel
+from fedquilt.runs.finished_run import read_run
+from fedquilt.runs.trained_models import load_weights
 
 
 def test_a_study_leaves_a_run_folder_like_any_other(tmp_path: Path) -> None:

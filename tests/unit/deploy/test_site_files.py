@@ -9,15 +9,15 @@ import torch
 from remote_sites import make_study
 from tiny_federation import make_method
 
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import same_bits
 from fedquilt.data.sources.digits_mosaic.load import DigitsMosaic
-from fedquilt.deploy.demo_sites import annotated_classes, write_sites
-from fedquilt.deploy.site_data import as_client, load_site_data
-from fedquilt.deploy.site_settings import read_site_settings
+from fedquilt.deploy.nvflare.demo import annotated_classes, write_sites
+from fedquilt.deploy.site.data import as_client, load_site_data
+from fedquilt.deploy.site.settings import read_site_settings
 from fedquilt.deploy.study import study_from
-from fedquilt.errors import UserError
-from fedquilt.recipe import recipe_from
-from fedquilt.simulation import simulate
-from fedquilt.tree import same_bits
+from fedquilt.recipes.recipe import recipe_from
+from fedquilt.runs.simulation import simulate
 
 RECIPE = {
     "data": {"name": "digits-mosaic", "classes": 3, "train": 24, "test": 4},

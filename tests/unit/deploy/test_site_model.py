@@ -10,11 +10,11 @@ import torch
 from remote_sites import CallingChannel, make_engine, make_sites, make_study
 from tiny_federation import make_method
 
-from fedquilt.deploy.site_model import CARD, KeptModel, SiteModel
-from fedquilt.deploy.site_states import SiteStates
-from fedquilt.object_store import DamagedObject
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import same_bits
+from fedquilt.core.tree import same_bits
+from fedquilt.deploy.site.model import CARD, KeptModel, SiteModel
+from fedquilt.deploy.site.states import SiteStates
+from fedquilt.runs.object_store import DamagedObject
+from fedquilt.training.rounds import run_rounds, start_server
 
 
 def _model(number: float, rounds: int = 1) -> KeptModel:
@@ -40,7 +40,7 @@ def test_a_model_that_was_written_halfway_leaves_the_one_before(
     def cut(*details: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("fedquilt.deploy.site_model.write_json", cut)
+    monkeypatch.setattr("fedquilt.deploy.site.model.write_json", cut)
     with pytest.raises(OSError, match="no space"):
         SiteModel(tmp_path).keep(_model(2.0))
     found = SiteModel(tmp_path).read()

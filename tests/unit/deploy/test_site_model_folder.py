@@ -13,20 +13,20 @@ from remote_sites import CallingChannel, make_clients, make_sites, make_study
 from tiny_federation import SIZE, make_method
 from typer.testing import CliRunner, Result
 
-from fedquilt.atomic_files import write_json
 from fedquilt.cli.main import app
-from fedquilt.client_states import StatesInMemory
+from fedquilt.core.atomic_files import write_json
+from fedquilt.core.tree import Weights, same_bits
+from fedquilt.core.version import VERSION
 from fedquilt.deploy.kit import Kit
-from fedquilt.deploy.server_run import ServerRun
-from fedquilt.deploy.site_model import CARD
-from fedquilt.deploy.site_states import study_folder
+from fedquilt.deploy.server.run import ServerRun
+from fedquilt.deploy.site.model import CARD
+from fedquilt.deploy.site.states import study_folder
 from fedquilt.deploy.study import Study
-from fedquilt.finished_run import read_run
-from fedquilt.method import Method
-from fedquilt.model_files import load_weights
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import Weights, same_bits
-from fedquilt.version import VERSION
+from fedquilt.engines.client_states import StatesInMemory
+from fedquilt.runs.finished_run import read_run
+from fedquilt.runs.trained_models import load_weights
+from fedquilt.training.method import Method
+from fedquilt.training.rounds import run_rounds, start_server
 
 SITE = "site-1"
 

@@ -12,14 +12,14 @@ import torch
 from remote_sites import CallingChannel, make_engine, make_sites, make_study
 from tiny_federation import make_method
 
-from fedquilt.deploy.messages import Message, pack, unpack
-from fedquilt.deploy.site_rounds import SiteRounds
+from fedquilt.core.tree import same_bits
+from fedquilt.core.version import VERSION
+from fedquilt.deploy.protocol.messages import Message, pack, unpack
+from fedquilt.deploy.site.client import SiteRounds
 from fedquilt.deploy.study import Study
 from fedquilt.models.network import read_weights
 from fedquilt.privacy.site_policy import SitePolicy
-from fedquilt.rounds import run_rounds, start_server
-from fedquilt.tree import same_bits
-from fedquilt.version import VERSION
+from fedquilt.training.rounds import run_rounds, start_server
 
 
 def _request(agreed: Study, **changes: Any) -> bytes:
@@ -92,7 +92,7 @@ def test_an_errors_text_stays_at_the_site(
     def fail(*details: object) -> None:
         raise RuntimeError("cannot read patient-0042.png")
 
-    monkeypatch.setattr("fedquilt.deploy.site_rounds.run_client", fail)
+    monkeypatch.setattr("fedquilt.deploy.site.client.run_client", fail)
     site = _site(study, tmp_path)
     reply = site.answer(_request(study, kind="train"))
     assert unpack(reply).facts["error"] == "RuntimeError"

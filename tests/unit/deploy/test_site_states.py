@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from fedquilt.deploy.site_states import KEPT, SiteStates
+from fedquilt.deploy.site.states import KEPT, SiteStates
 
 
 def _state(number: float) -> dict[str, torch.Tensor]:

@@ -9,9 +9,14 @@ import pytest
 from remote_sites import make_study
 from tiny_federation import make_method
 
-from fedquilt.deploy.progress import progress_on_disk
-from fedquilt.deploy.status import Outcome, Status, sentences, status_of_study
-from fedquilt.history import History
+from fedquilt.deploy.server.status import (
+    Outcome,
+    Status,
+    progress_on_disk,
+    sentences,
+    status_of_study,
+)
+from fedquilt.runs.run_folder import History
 
 SITES = ("site-0", "site-1", "site-2")
 

@@ -9,8 +9,8 @@ import pytest
 from remote_sites import make_study
 from tiny_federation import make_federation, make_method
 
+from fedquilt.core.errors import UserError
 from fedquilt.deploy.study import ELSEWHERE, Study, read_study, study_from
-from fedquilt.errors import UserError
 
 
 def _settings(**changes: Any) -> dict[str, Any]:

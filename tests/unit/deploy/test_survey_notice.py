@@ -10,8 +10,8 @@ import pytest
 from remote_sites import CallingChannel, make_sites, make_study
 from tiny_federation import make_method
 
-from fedquilt.deploy.server_run import ServerRun
-from fedquilt.deploy.status import Status, sentences
+from fedquilt.deploy.server.run import ServerRun
+from fedquilt.deploy.server.status import Status, sentences
 
 
 def _notices(name: str, folder: Path, *, late: str = "site-2") -> list[list[str]]:

@@ -6,7 +6,7 @@ from math import isnan
 import pytest
 import torch
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.metrics import Report, by_annotation_status, nan_to_none, score
 
 CLASSES = ("a", "b", "c")

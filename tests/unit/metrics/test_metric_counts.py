@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.metrics import Counts, count
 
 SCORES = torch.tensor([[0.3, 0.8], [0.3, 0.6], [0.9, 0.2]])

@@ -5,7 +5,7 @@ from math import isnan
 import pytest
 import torch
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.metrics import average_precision, roc_auc
 
 

@@ -7,7 +7,7 @@ from math import isnan
 import pytest
 import torch
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.metrics import Report, score
 
 CLASSES = ("seen", "unpredicted", "unlabelled", "empty")

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.models.backbones import build_backbone, feature_count
 
 

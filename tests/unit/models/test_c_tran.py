@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn, tensor
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import same_bits
 from fedquilt.losses.label_states import NEGATIVE, POSITIVE, UNKNOWN
 from fedquilt.models.class_names.text_vectors import text_vectors
 from fedquilt.models.heads.c_tran import CTranHead, build_c_tran
 from fedquilt.models.network import layout_of, read_weights, write_weights
 from fedquilt.models.spec import ModelSpec
-from fedquilt.tree import same_bits
 
 NAMES = ("Cardiomegaly", "Edema", "Pleural Effusion", "Nodule", "Mass")
 WIDTH = 8

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import tensor
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.models.head_parts.class_directions import build_etf_head
 from fedquilt.models.head_parts.etf import simplex_etf
 from fedquilt.models.network import layout_of, read_weights

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.models.backbones import build_backbone
 from fedquilt.models.spec import ModelSpec
 from fedquilt.models.weights import load_backbone

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import same_bits
 from fedquilt.models.head_parts.cross_attention import CrossAttention
 from fedquilt.models.head_parts.etf import simplex_etf
 from fedquilt.models.heads.ladm import LADMHead, attention_maps, build_ladm_head
 from fedquilt.models.network import Network, layout_of, read_weights, write_weights
 from fedquilt.models.spec import ModelSpec
-from fedquilt.tree import same_bits
 
 FEATURES, CLASSES = 16, 3
 

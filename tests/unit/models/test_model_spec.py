@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import same_bits
 from fedquilt.models.heads.linear import build_head
 from fedquilt.models.network import read_weights
 from fedquilt.models.spec import ModelSpec
-from fedquilt.tree import same_bits
 
 
 @pytest.mark.parametrize("backbone", ["small-cnn", "small-resnet", "resnet18"])

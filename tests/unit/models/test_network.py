@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import same_bits
 from fedquilt.models.feature_map import MapHead
 from fedquilt.models.heads import HEADS, ON_MAPS
 from fedquilt.models.network import Layout, Network, layout_of, read_weights, write_weights
 from fedquilt.models.spec import ModelSpec
-from fedquilt.tree import same_bits
 
 
 class Body(nn.Module):

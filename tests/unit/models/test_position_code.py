@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.models.head_parts.position_code import LONGEST_SIDE, PositionCode
 
 

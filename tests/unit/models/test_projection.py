@@ -4,10 +4,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import same_bits
 from fedquilt.models.network import layout_of, read_weights
 from fedquilt.models.spec import ModelSpec
-from fedquilt.tree import same_bits
 
 
 def build(**settings):

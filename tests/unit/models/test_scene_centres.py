@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import tensor
 
-from fedquilt.models.scenes.scene_centres import first_centres, moved_centres, nearest_centre
+from fedquilt.models.scenes import first_centres, moved_centres, nearest_centre
 
 
 def seeded(seed: int = 0) -> torch.Generator:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from fedquilt.models.scenes.scene_mixing import mixed_matrices
-from fedquilt.tree import Weights
+from fedquilt.core.tree import Weights
+from fedquilt.models.scenes import mixed_matrices
 
 A, B, C = (value * torch.ones(1, 2, 2) for value in (1.0, 4.0, 10.0))
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import same_bits
 from fedquilt.models.head_parts.class_branches import ClassBranches, ClassOutputs
 from fedquilt.models.heads.site_aware import build_site_aware
 from fedquilt.models.network import layout_of, read_weights
 from fedquilt.models.spec import ModelSpec
-from fedquilt.tree import same_bits
 
 
 def spec(**settings: int | bool) -> ModelSpec:

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import tensor
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import same_bits
 from fedquilt.models.heads.softmax import build_softmax_head, log_odds
 from fedquilt.models.network import layout_of, read_weights
 from fedquilt.models.spec import ModelSpec
-from fedquilt.tree import same_bits
 
 
 def test_log_odds_by_hand():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import tensor
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.models.heads.sphere import SphereHead, build_sphere_head, on_sphere, scores_of
 from fedquilt.models.network import layout_of, read_weights, write_weights
 from fedquilt.models.spec import ModelSpec

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedquilt.core.tree import clone
 from fedquilt.models.teacher import follow
-from fedquilt.tree import clone
 
 
 def test_it_nears_a_network_that_stands_still() -> None:

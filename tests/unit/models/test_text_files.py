@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import save_file
 from torch import tensor
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.models.class_names.text_vectors import encode, save_text_vectors
 
 NAMES = ("cat", "dog")

@@ -10,7 +10,7 @@ import torch
 from markdown_pages import blocks
 from torch import nn, tensor
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.models.class_names.text_encoders import open_clip_vectors, sentence_vectors
 from fedquilt.models.class_names.text_vectors import (
     encode,

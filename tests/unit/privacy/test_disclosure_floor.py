@@ -10,8 +10,9 @@ import torch
 from few_patients import site
 from torch import Tensor, tensor
 
-from fedquilt.aggregation import FAINT
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Gather, Mean, Sum, Update
+from fedquilt.core.tree import same_bits
 from fedquilt.methods.cbafed import CBAFed
 from fedquilt.methods.fedalc import FedALC
 from fedquilt.methods.fedavg import FedAvg
@@ -22,11 +23,10 @@ from fedquilt.methods.fedmlp import FedMLP
 from fedquilt.methods.flag import FLAG
 from fedquilt.methods.scene_gcn import SceneGCN
 from fedquilt.methods.spherefed import SphereFed
-from fedquilt.models.scenes.client_scenes import CENTRES, COUNTS, MATRICES
-from fedquilt.payload import Gather, Mean, Sum, Update
+from fedquilt.models.scenes import CENTRES, COUNTS, MATRICES
 from fedquilt.privacy.disclosure_floor import DisclosureFloor, suppressed
 from fedquilt.privacy.transform import released, released_survey
-from fedquilt.tree import same_bits
+from fedquilt.training.aggregation import FAINT
 
 
 def floored(method: Any, update: Update, min_cell: int, **site_settings: bool) -> Any:

@@ -9,10 +9,10 @@ from markdown_pages import ROOT, blocks, code_spans
 from tiny_federation import METHOD_NAMES, make_method
 from tiny_runs import make_run, tiny_settings
 
-from fedquilt.checkpoint import Checkpoints
-from fedquilt.deploy.site_settings import read_site_settings
-from fedquilt.errors import UserError
-from fedquilt.recipe import recipe_from
+from fedquilt.core.errors import UserError
+from fedquilt.deploy.site.settings import read_site_settings
+from fedquilt.recipes.recipe import recipe_from
+from fedquilt.runs.checkpoint import Checkpoints
 
 WEIGHTS = {"annotators", "body", "head", "buffers"}
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 from few_patients import site
 
-from fedquilt.data.loading.viewing import Viewing, Views
-from fedquilt.errors import UserError
-from fedquilt.method import Method
+from fedquilt.core.errors import UserError
+from fedquilt.data.augmentation.views import Viewing, Views
 from fedquilt.methods.fedalc import FedALC
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.fedmlp import FedMLP
 from fedquilt.methods.scene_gcn import SceneGCN
 from fedquilt.methods.spherefed import SphereFed
 from fedquilt.models.spec import ModelSpec
-from fedquilt.privacy.leaving import EVERYTHING, LATER, Leaving, what_would_leave
+from fedquilt.privacy.disclosure_report import EVERYTHING, LATER, Leaving, what_would_leave
 from fedquilt.privacy.site_policy import SitePolicy
-from fedquilt.task import Task
+from fedquilt.training.method import Method
+from fedquilt.training.task import Task
 
 CLASSES = ("cyst", "stone", "tumour")
 

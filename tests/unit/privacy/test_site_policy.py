@@ -9,13 +9,13 @@ import torch
 from few_patients import site
 from torch import tensor
 
-from fedquilt.deploy.site_settings import read_site_settings
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Mean, Sum
+from fedquilt.deploy.site.settings import read_site_settings
 from fedquilt.methods.fedalc import FedALC
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.fedirm import FedIRM
 from fedquilt.methods.fedmlp import FedMLP
-from fedquilt.payload import Mean, Sum
 from fedquilt.privacy.site_policy import SitePolicy, method_name
 
 FILES = "[data]\nfolder = 'images'\nlabels = 'labels.csv'\n"

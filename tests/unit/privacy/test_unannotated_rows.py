@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import tensor
 
+from fedquilt.core.payload import Mean, Sum
+from fedquilt.core.validation import RefusedUpdate
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.fedlsm import FedLSM
 from fedquilt.methods.fedmlp import FedMLP
 from fedquilt.methods.flag import FLAG
 from fedquilt.methods.spherefed import SphereFed
-from fedquilt.payload import Mean, Sum
 from fedquilt.privacy.unannotated_rows import annotators_parts, check_unannotated_rows
-from fedquilt.validation import RefusedUpdate
 
 DECLARED = tensor([True, False, True])
 CLASSES = ("cyst", "stone", "tumour")

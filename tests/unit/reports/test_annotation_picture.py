@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from fedquilt.data.annotation_map import AnnotationMap, build_annotation_map
+from fedquilt.data.checks.annotation_map import AnnotationMap, build_annotation_map
 from fedquilt.reports.annotation_picture import (
     annotation_table,
     draw_annotation_map,

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.reports import comparison_picture
 from fedquilt.reports.comparison import compare, comparison_table, worst_class_table
 from fedquilt.reports.comparison_picture import save_comparison_picture

@@ -11,8 +11,8 @@ import pytest
 from matplotlib.figure import Figure
 from tiny_runs import make_run
 
-from fedquilt.reports import pictures
-from fedquilt.reports.pictures import (
+from fedquilt.reports import run_pictures as pictures
+from fedquilt.reports.run_pictures import (
     annotation_map_of,
     save_class_curves,
     save_pseudo_label_picture,

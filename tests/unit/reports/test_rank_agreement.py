@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedquilt.reports.rank_agreement import spearman
+from fedquilt.reports.reproduced import spearman
 
 
 @pytest.mark.parametrize(

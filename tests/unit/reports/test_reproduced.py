@@ -13,13 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from rich.console import Console
 
-from fedquilt.criterion import AmongBest
-from fedquilt.published_numbers import AVERAGE, read_reference
-from fedquilt.published_table import Cell, Column, DataChoice, Metric, PublishedTable, Row
+from fedquilt.recipes.papers.criterion import AmongBest
+from fedquilt.recipes.papers.published_numbers import AVERAGE, read_reference
+from fedquilt.recipes.papers.table import Cell, Column, DataChoice, Metric, PublishedTable, Row
 from fedquilt.reports import reproduced_picture
 from fedquilt.reports.reproduced import reproduced
-from fedquilt.reports.reproduced_files import write_reproduced
-from fedquilt.reports.reproduced_table import agreement_table, metric_table
+from fedquilt.reports.reproduced_table import agreement_table, metric_table, write_reproduced
 
 PAPER = """
 bound 90.0 90.0

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from fedquilt.reports.numbers import deviation_or_none, mean_or_none, percent, title
+from fedquilt.reports.style import deviation_or_none, mean_or_none, percent, title
 from fedquilt.reports.tables import (
     average_rows,
     average_table,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 ANNOTATIONS: dict[str, str] = {
-    "full": "fedquilt.data.annotations.full:Full",
-    "identified": "fedquilt.data.annotations.identified:Identified",
-    "listed": "fedquilt.data.annotations.listed:Listed",
-    "missing": "fedquilt.data.annotations.missing:Missing",
-    "recorded": "fedquilt.data.annotations.recorded:Recorded",
+    "full": "fedquilt.data.annotations.rules:Full",
+    "identified": "fedquilt.data.annotations.rules:Identified",
+    "listed": "fedquilt.data.annotations.rules:Listed",
+    "missing": "fedquilt.data.annotations.rules:Missing",
+    "recorded": "fedquilt.data.annotations.rules:Recorded",
 }

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedquilt.data.labelled import Labelled, annotated_positives
+from fedquilt.core.seeding import seed_for
+from fedquilt.data.dataset import Labelled, annotated_positives
 from fedquilt.data.partitions.partition import Assignment, Partition
-from fedquilt.data.partitions.patterns import rarest_positive
-from fedquilt.data.partitions.strata import spread_strata
-from fedquilt.seeding import seed_for
+from fedquilt.data.partitions.strata import rarest_positive, spread_strata
 
 
 @dataclass(frozen=True, kw_only=True)

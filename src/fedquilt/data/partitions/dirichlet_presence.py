@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedquilt.data.dealing import deal_evenly
-from fedquilt.data.labelled import Labelled, annotated_positives
+from fedquilt.core.errors import UserError
+from fedquilt.core.seeding import seed_for
+from fedquilt.data.annotations.rules import deal_evenly
+from fedquilt.data.dataset import Labelled, annotated_positives
 from fedquilt.data.partitions.partition import (
     DROPPED,
     Assignment,
@@ -20,10 +22,14 @@ from fedquilt.data.partitions.partition import (
     refuse_impossible_count,
     refuse_non_positive,
 )
-from fedquilt.data.partitions.patterns import label_patterns, rarest_positive
-from fedquilt.data.partitions.shares import Indices, draw_clients, first_accepted, restricted
-from fedquilt.errors import UserError
-from fedquilt.seeding import seed_for
+from fedquilt.data.partitions.strata import (
+    Indices,
+    draw_clients,
+    first_accepted,
+    label_patterns,
+    rarest_positive,
+    restricted,
+)
 
 Mask = npt.NDArray[np.bool_]
 

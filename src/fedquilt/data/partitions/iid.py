@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedquilt.data.labelled import Labelled
+from fedquilt.core.seeding import seed_for
+from fedquilt.data.dataset import Labelled
 from fedquilt.data.partitions.partition import (
     DROPPED,
     Assignment,
@@ -15,7 +16,6 @@ from fedquilt.data.partitions.partition import (
     numbered_clients,
     refuse_impossible_count,
 )
-from fedquilt.seeding import seed_for
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedquilt.data.labelled import Labelled, annotated_positives
+from fedquilt.core.errors import UserError
+from fedquilt.core.seeding import seed_for
+from fedquilt.data.dataset import Labelled, annotated_positives
 from fedquilt.data.partitions.partition import (
     Assignment,
     Partition,
     numbered_clients,
     refuse_impossible_count,
 )
-from fedquilt.data.partitions.patterns import Counts, Positives, label_patterns
-from fedquilt.errors import UserError
-from fedquilt.seeding import seed_for
+from fedquilt.data.partitions.strata import Counts, Positives, label_patterns
 
 
 @dataclass(frozen=True, kw_only=True)

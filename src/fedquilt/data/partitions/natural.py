@@ -9,9 +9,9 @@ from typing import Literal
 
 import numpy as np
 
-from fedquilt.data.labelled import Labelled
+from fedquilt.core.errors import UserError
+from fedquilt.data.dataset import Labelled
 from fedquilt.data.partitions.partition import DROPPED, Assignment, Partition
-from fedquilt.errors import UserError
 
 logger = logging.getLogger(__name__)
 

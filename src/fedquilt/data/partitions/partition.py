@@ -12,8 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedquilt.data.labelled import Labelled
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
+from fedquilt.data.dataset import Labelled
 
 DROPPED = -1  # the client of an image that nobody holds
 

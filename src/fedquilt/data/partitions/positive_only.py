@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedquilt.data.labelled import Labelled, annotated_positives
+from fedquilt.core.errors import UserError
+from fedquilt.core.seeding import seed_for
+from fedquilt.data.dataset import Labelled, annotated_positives
 from fedquilt.data.partitions.partition import Assignment, Partition, refuse_non_positive
-from fedquilt.errors import UserError
-from fedquilt.seeding import seed_for
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,14 @@
-"""Spread groups of alike images over clients, each group by its own Dirichlet shares."""
+"""Dirichlet shares over groups of images with the same label vector."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
+from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
+from fedquilt.core.errors import UserError
 from fedquilt.data.partitions.partition import (
     DROPPED,
     Assignment,
@@ -11,7 +16,63 @@ from fedquilt.data.partitions.partition import (
     refuse_impossible_count,
     refuse_non_positive,
 )
-from fedquilt.data.partitions.shares import Indices, first_accepted, restricted
+
+Positives = npt.NDArray[np.bool_]
+Counts = npt.NDArray[np.int64]
+
+
+def label_patterns(positives: Positives) -> tuple[Positives, Counts]:
+    """The distinct rows (U, C) in lexicographic order, and which of them each image has (N,)."""
+    packed, pattern_of = np.unique(np.packbits(positives, axis=1), axis=0, return_inverse=True)
+    patterns = np.unpackbits(packed, axis=1, count=positives.shape[1]).astype(np.bool_)
+    return patterns, pattern_of.reshape(-1).astype(np.int64)
+
+
+def rarest_positive(patterns: Positives, frequency: Counts) -> Counts:
+    """Each row's positive class of the lowest frequency; C for a row without positives."""
+    rarity = np.argsort(frequency, kind="stable")  # equally rare: the first class
+    rarest = rarity[patterns[:, rarity].argmax(axis=1)]
+    return np.asarray(np.where(patterns.any(axis=1), rarest, patterns.shape[1]))
+
+
+Drawn = TypeVar("Drawn")
+Shares = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
+
+
+def restricted(shares: Shares, allowed: npt.NDArray[np.bool_]) -> Shares:
+    """Shares over the last axis that sum to 1 over the allowed clients; 0 if none is allowed.
+
+    Where the allowed clients' mass underflows they share equally.
+    """
+    kept = np.where(allowed, shares, 0.0)
+    total = kept.sum(axis=-1, keepdims=True)
+    has_mass = total > np.finfo(np.float64).tiny
+    equal = allowed / np.maximum(allowed.sum(axis=-1, keepdims=True), 1)
+    return np.asarray(np.where(has_mass, kept / np.where(has_mass, total, 1.0), equal))
+
+
+def draw_clients(shares: Shares, generator: np.random.Generator) -> Indices:
+    """One client per row of (N, K) shares, ``DROPPED`` where a row has no share at all."""
+    # The smallest of exponential waiting times with these rates falls on client k with share k.
+    waiting = generator.exponential(size=shares.shape)
+    possible = shares > 0
+    waiting = np.where(possible, waiting / np.where(possible, shares, 1.0), np.inf)
+    return np.where(possible.any(axis=1), waiting.argmin(axis=1), DROPPED)
+
+
+def first_accepted(
+    draw: Callable[[], Drawn], is_accepted: Callable[[Drawn], bool], *, attempts: int, wish: str
+) -> tuple[Drawn, int]:
+    """The first draw that will do, and how many draws that took."""
+    for attempt in range(1, attempts + 1):
+        drawn = draw()
+        if is_accepted(drawn):
+            return drawn, attempt
+    raise UserError(
+        f"none of {attempts} draws gave {wish}; use fewer clients, a higher concentration, "
+        "a lower smallest_client or more attempts"
+    )
 
 
 def spread_strata(

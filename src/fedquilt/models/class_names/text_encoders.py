@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 
 OPEN_CLIP = "open-clip:"  # then MODEL/WEIGHTS, as open_clip calls them
 WHOLE_NAMES = ("hf-hub:", "local-dir:")  # names of open_clip that stand for model and weights

@@ -12,8 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from fedquilt.atomic_files import write_bytes
-from fedquilt.errors import UserError, nearest
+from fedquilt.core.atomic_files import write_bytes
+from fedquilt.core.errors import UserError, nearest
 
 FILES = (".safetensors", ".npz")
 

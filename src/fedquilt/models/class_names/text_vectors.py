@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedquilt.errors import UserError, nearest
+from fedquilt.core.errors import UserError, nearest
+from fedquilt.core.seeding import generator_for
 from fedquilt.models.class_names.text_encoders import OPEN_CLIP, open_clip_vectors, sentence_vectors
 from fedquilt.models.class_names.text_files import FILES, read_text_vectors, write_text_vectors
 from fedquilt.models.heads import Setting
-from fedquilt.seeding import generator_for
 
 SETTING = "text_encoder"  # of heads that use one
 HASHED = "hashed-names"  # the spelling of the names, without their meaning

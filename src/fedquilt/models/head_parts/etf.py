@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from fedquilt.errors import UserError
-from fedquilt.seeding import generator_for
+from fedquilt.core.errors import UserError
+from fedquilt.core.seeding import generator_for
 
 
 def simplex_etf(feature_count: int, class_count: int, seed: int | None = None) -> Tensor:

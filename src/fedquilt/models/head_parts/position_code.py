@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 
 LONGEST_SIDE = 256  # places; the table of d / 2 numbers for each is made when a network is built
 SLOWEST = 10000.0  # the longest wave is so many times 2 pi places

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedquilt.errors import UserError, nearest
+from fedquilt.core.errors import UserError, nearest
+from fedquilt.core.seeding import generator_for
 from fedquilt.models.head_parts.etf import simplex_etf
-from fedquilt.seeding import generator_for
 
 STARTS = ("etf", "random")
 

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from torch import nn
 
-from fedquilt.errors import UserError, nearest
-from fedquilt.registry import find
+from fedquilt.core.errors import UserError, nearest
+from fedquilt.core.registry import find
 
 Setting: TypeAlias = bool | int | float | str
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.losses.label_states import NEGATIVE, POSITIVE
 from fedquilt.models.class_names.text_vectors import LEARNED, PROMPT, text_vectors
 from fedquilt.models.feature_map import MapHead

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedquilt.core.seeding import generator_for
 from fedquilt.models.heads.sphere import MIDDLE, SLOPE, on_sphere
-from fedquilt.seeding import generator_for
 
 
 class CosineHead(nn.Module):

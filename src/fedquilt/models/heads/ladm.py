@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.models.feature_map import MapHead, feature_map
 from fedquilt.models.head_parts.class_directions import ClassDirections
 from fedquilt.models.head_parts.cross_attention import CrossAttention

@@ -6,7 +6,7 @@ import math
 
 from torch import nn
 
-from fedquilt.seeding import generator_for
+from fedquilt.core.seeding import generator_for
 
 
 def build_head(feature_count: int, class_count: int, seed: int) -> nn.Linear:

@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedquilt.errors import UserError, nearest
+from fedquilt.core.errors import UserError, nearest
 from fedquilt.models.class_names.text_files import FILES, read_text_vectors
 from fedquilt.models.class_names.text_vectors import HASHED, PROMPT, fitted, text_vectors
 from fedquilt.models.feature_map import MapHead
 from fedquilt.models.head_parts.label_attention import LabelAttention
 from fedquilt.models.head_parts.label_graph import LabelGraph, label_adjacency
 from fedquilt.models.network import Output
-from fedquilt.models.scenes.scene_centres import moved_centres, nearest_centre
+from fedquilt.models.scenes import moved_centres, nearest_centre
 
 KINDS = ("k-means", "linear")
 LABEL_WIDTH = 300  # as the GloVe vectors of the paper

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedquilt.errors import UserError
+from fedquilt.core.errors import UserError
 from fedquilt.models.head_parts.class_branches import ClassBranches, ClassOutputs
 from fedquilt.models.head_parts.edge_graph import EDGE_NUMBERS, EdgeGraph
 

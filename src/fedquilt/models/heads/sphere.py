@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedquilt.errors import UserError
-from fedquilt.seeding import generator_for
+from fedquilt.core.errors import UserError
+from fedquilt.core.seeding import generator_for
 
 SLOPE = 4.0  # of the log-odds at a probability of one half
 MIDDLE = 0.5  # the score that is as likely present as absent

@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedquilt.data.image_table import ImageTable
-from fedquilt.data.published import Origin
-from fedquilt.data.published_csv import read_columns
-from fedquilt.errors import nearest
+from fedquilt.core.errors import nearest
+from fedquilt.data.published.image_table import ImageTable
+from fedquilt.data.published.origin import Origin
+from fedquilt.data.published.tables import read_columns
 
 log = logging.getLogger(__name__)
 

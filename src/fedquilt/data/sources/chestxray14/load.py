@@ -9,12 +9,13 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedquilt.data.image_files import Decoding, Fit
-from fedquilt.data.image_index import ImageFolders
-from fedquilt.data.image_table import ImageTable, Parts, load_pictures
-from fedquilt.data.published import Origin, PublishedSource
-from fedquilt.data.random_parts import draw_by_group, draw_by_image, left_out
-from fedquilt.data.setting_checks import check_choice, check_picture, check_shares
+from fedquilt.core.errors import UserError
+from fedquilt.data.images.decoding import Decoding, Fit
+from fedquilt.data.images.index import ImageFolders
+from fedquilt.data.published.image_table import ImageTable, Parts, load_pictures
+from fedquilt.data.published.origin import Origin, PublishedSource
+from fedquilt.data.published.settings import check_choice, check_picture, check_shares
+from fedquilt.data.published.splits import draw_by_group, draw_by_image, left_out
 from fedquilt.data.source import Splits
 from fedquilt.data.sources.chestxray14.labels import (
     View,
@@ -22,7 +23,6 @@ from fedquilt.data.sources.chestxray14.labels import (
     official_test,
     read_entries,
 )
-from fedquilt.errors import UserError
 
 Findings: TypeAlias = Literal["all14", "top8"]
 Split: TypeAlias = Literal["official", "patient", "image"]

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from fedquilt.core.errors import UserError
 from fedquilt.data.parallel import in_parallel
-from fedquilt.data.prepared import Chunks
-from fedquilt.data.published import Origin
+from fedquilt.data.published.origin import Origin
+from fedquilt.data.published.prepared import Chunks
 from fedquilt.data.sources.cifar10.python_version import read_batch
-from fedquilt.errors import UserError
 
 ORIGIN = Origin("CIFAR-10", "the CIFAR page of A. Krizhevsky, University of Toronto")
 PACKED = "cifar10_jpeg.npz"

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from fedquilt.data.complete_part import single_label_splits
-from fedquilt.data.prepared import prepared
-from fedquilt.data.published import Origin, PublishedSource
-from fedquilt.data.source import Splits
+from fedquilt.data.published.origin import Origin, PublishedSource
+from fedquilt.data.published.prepared import prepared
+from fedquilt.data.source import Splits, single_label_splits
 from fedquilt.data.sources.cifar10.files import ORIGIN, find_files, read_files
 
 CLASSES = (

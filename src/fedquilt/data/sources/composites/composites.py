@@ -7,13 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from fedquilt.data.complete_part import complete_splits
-from fedquilt.data.prepared import Chunks, prepared
-from fedquilt.data.published import PublishedSource
-from fedquilt.data.source import Splits
+from fedquilt.core.errors import UserError
+from fedquilt.data.published.origin import PublishedSource
+from fedquilt.data.published.prepared import Chunks, prepared
+from fedquilt.data.source import Splits, complete_splits
 from fedquilt.data.sources.composites.paint import paint
 from fedquilt.data.sources.composites.plan import Layout, draw_plan, towards_centre
-from fedquilt.errors import UserError
 
 PAINT_VERSION = 1  # to be raised when canvases change, so that older ones are not used
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from fedquilt.data.published import Origin
+from fedquilt.data.published.origin import Origin
 from fedquilt.data.source import Splits
 from fedquilt.data.sources.composites.composites import Composites
 from fedquilt.data.sources.medmnist.files import ORIGIN, find_file

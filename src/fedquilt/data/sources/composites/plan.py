@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedquilt.errors import UserError
-from fedquilt.seeding import seed_for
+from fedquilt.core.errors import UserError
+from fedquilt.core.seeding import seed_for
 
 Numbers: TypeAlias = NDArray[np.int64]
 # Draws (top, left) of images, given which of them go to the lower right corner, and the pad.

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedquilt.core.errors import UserError
+from fedquilt.core.seeding import seed_for
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.source import Source, Splits
-from fedquilt.errors import UserError
-from fedquilt.seeding import seed_for
 
 SIDE = 8  # pixels of a digit
 Pixels = NDArray[np.uint8]

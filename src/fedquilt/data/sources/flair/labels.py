@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from fedquilt.data.image_table import ImageTable
-from fedquilt.data.published import Origin
-from fedquilt.data.published_json import read_json
+from fedquilt.data.published.image_table import ImageTable
+from fedquilt.data.published.origin import Origin
+from fedquilt.data.published.tables import read_json
 
 Grain: TypeAlias = Literal["coarse", "fine"]
 KEYS: dict[str, str] = {"coarse": "labels", "fine": "fine_grained_labels"}

@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedquilt.data.bad_image import MISSING_IMAGE, BadImage
-from fedquilt.data.csv_labels import CsvLabels, LabelColumns, read_labels
+from fedquilt.core.errors import UserError, nearest
 from fedquilt.data.dataset import MultiLabelDataset
-from fedquilt.data.image_cache import ImageFile, cached_images
-from fedquilt.data.image_files import SUFFIXES, Decoding, Fit, find_image
-from fedquilt.data.label_names import LabelNames, read_label_names
-from fedquilt.data.label_values import Uncertain
-from fedquilt.data.patient_split import draw_split, split_by_column
+from fedquilt.data.images.bad_image import MISSING_IMAGE, BadImage
+from fedquilt.data.images.cache import ImageFile, cached_images
+from fedquilt.data.images.decoding import SUFFIXES, Decoding, Fit, find_image
+from fedquilt.data.label_files.csv_labels import CsvLabels, LabelColumns, read_labels
+from fedquilt.data.label_files.names import LabelNames, read_label_names
+from fedquilt.data.label_files.values import Uncertain
 from fedquilt.data.problems import Kind, Problems
 from fedquilt.data.source import Source, Splits
-from fedquilt.errors import UserError, nearest
+from fedquilt.data.splits import draw_split, split_by_column
 
 log = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedquilt.data.image_table import ImageTable
-from fedquilt.data.published import Origin
-from fedquilt.data.published_csv import read_columns, with_groups
-from fedquilt.errors import nearest
+from fedquilt.core.errors import nearest
+from fedquilt.data.published.image_table import ImageTable
+from fedquilt.data.published.origin import Origin
+from fedquilt.data.published.tables import read_columns, with_groups
 
 DIAGNOSES = ("MEL", "NV", "BCC", "AKIEC", "BKL", "DF", "VASC")  # the challenge's columns
 METADATA = ("HAM10000_metadata.csv", "HAM10000_metadata.tab", "HAM10000_metadata")

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedquilt.data.npz_rows import NpzArray, npz_array
 from fedquilt.data.parallel import progress_bar
-from fedquilt.data.prepared import Chunks
-from fedquilt.data.published import Origin
+from fedquilt.data.published.npz_rows import NpzArray, npz_array
+from fedquilt.data.published.origin import Origin
+from fedquilt.data.published.prepared import Chunks
 from fedquilt.data.sources.medmnist.table import TASKS, Task
 
 ORIGIN = Origin("MedMNIST", "the MedMNIST page (medmnist.com) or its record on Zenodo")

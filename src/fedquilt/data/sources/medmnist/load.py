@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias
 
-from fedquilt.data.complete_part import complete_part, numbered
-from fedquilt.data.prepared import prepared
-from fedquilt.data.published import Origin, PublishedSource
-from fedquilt.data.source import Splits
+from fedquilt.core.errors import UserError, nearest
+from fedquilt.data.published.origin import Origin, PublishedSource
+from fedquilt.data.published.prepared import prepared
+from fedquilt.data.source import Splits, complete_part, numbered
 from fedquilt.data.sources.medmnist.files import ORIGIN, PARTS, find_file, read_file
 from fedquilt.data.sources.medmnist.table import TASKS
-from fedquilt.errors import UserError, nearest
 
 Validation: TypeAlias = Literal["train", "drop"]
 

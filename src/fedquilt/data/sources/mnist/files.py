@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedquilt.data.prepared import Chunks
-from fedquilt.data.published import Origin
+from fedquilt.data.published.origin import Origin
+from fedquilt.data.published.prepared import Chunks
 
 ORIGIN = Origin(
     "MNIST", "the MNIST page of Y. LeCun, C. Cortes and C. J. C. Burges, or one of its mirrors"

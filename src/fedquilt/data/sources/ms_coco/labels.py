@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fedquilt.data.image_table import ImageTable
-from fedquilt.data.published import Origin
-from fedquilt.data.published_json import read_json
+from fedquilt.data.published.image_table import ImageTable
+from fedquilt.data.published.origin import Origin
+from fedquilt.data.published.tables import read_json
 
 
 def read_instances(origin: Origin, path: Path) -> ImageTable:

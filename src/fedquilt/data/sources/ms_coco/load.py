@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias, get_args
 
-from fedquilt.data.image_files import Decoding, Fit
-from fedquilt.data.image_index import ImageFolders
-from fedquilt.data.image_table import ImageTable, Parts, join, load_pictures
-from fedquilt.data.published import Origin, PublishedSource
-from fedquilt.data.setting_checks import check_picture
+from fedquilt.core.errors import UserError
+from fedquilt.data.images.decoding import Decoding, Fit
+from fedquilt.data.images.index import ImageFolders
+from fedquilt.data.published.image_table import ImageTable, Parts, join, load_pictures
+from fedquilt.data.published.origin import Origin, PublishedSource
+from fedquilt.data.published.settings import check_picture
 from fedquilt.data.source import Splits
 from fedquilt.data.sources.ms_coco.labels import read_instances
-from fedquilt.errors import UserError
 
 Year: TypeAlias = Literal[2014, 2017]
 

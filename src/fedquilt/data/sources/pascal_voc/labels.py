@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from fedquilt.data.image_table import ImageTable
-from fedquilt.data.published import Origin
-from fedquilt.errors import nearest
+from fedquilt.core.errors import nearest
+from fedquilt.data.published.image_table import ImageTable
+from fedquilt.data.published.origin import Origin
 
 OBJECTS = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedquilt.data.image_table import ImageTable
-from fedquilt.data.published import Origin
-from fedquilt.seeding import seed_for
+from fedquilt.core.seeding import seed_for
+from fedquilt.data.published.image_table import ImageTable
+from fedquilt.data.published.origin import Origin
 
 log = logging.getLogger(__name__)
 

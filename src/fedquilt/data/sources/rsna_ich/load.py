@@ -10,19 +10,18 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 from torch import Tensor
 
-from fedquilt.data.image_cache import ImageFile, cached_images
-from fedquilt.data.image_files import Decoding
-from fedquilt.data.image_index import ImageFolders
-from fedquilt.data.image_table import ImageTable, Parts, load_parts
-from fedquilt.data.published import Origin, PublishedSource
-from fedquilt.data.published_images import bad_images_error
-from fedquilt.data.random_parts import draw_by_group, draw_by_image
-from fedquilt.data.setting_checks import check_choice, check_picture, check_shares
+from fedquilt.core.errors import UserError
+from fedquilt.data.images.cache import ImageFile, cached_images
+from fedquilt.data.images.decoding import Decoding
+from fedquilt.data.images.index import ImageFolders
+from fedquilt.data.published.image_table import ImageTable, Parts, bad_images_error, load_parts
+from fedquilt.data.published.origin import Origin, PublishedSource
+from fedquilt.data.published.settings import check_choice, check_picture, check_shares
+from fedquilt.data.published.splits import draw_by_group, draw_by_image
 from fedquilt.data.source import Splits
 from fedquilt.data.sources.rsna_ich.labels import DAMAGED, keep_healthy, read_rows
 from fedquilt.data.sources.rsna_ich.patients import patients_of_files, patients_of_table
 from fedquilt.data.sources.rsna_ich.slices import Windows, decoded_slices
-from fedquilt.errors import UserError
 
 Stage: TypeAlias = Literal[1, 2]
 Split: TypeAlias = Literal["patient", "image"]

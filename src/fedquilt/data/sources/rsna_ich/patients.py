@@ -7,13 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedquilt.data.bad_image import NEEDS_PYDICOM, UNREADABLE_IMAGE, BadImage
-from fedquilt.data.image_cache import ImageFile, decode_in_order
-from fedquilt.data.image_table import ImageTable
-from fedquilt.data.prepared import Chunks, prepared
-from fedquilt.data.published import Origin
-from fedquilt.data.published_csv import with_groups
-from fedquilt.data.published_images import bad_images_error
+from fedquilt.data.images.bad_image import NEEDS_PYDICOM, UNREADABLE_IMAGE, BadImage
+from fedquilt.data.images.cache import ImageFile, decode_in_order
+from fedquilt.data.published.image_table import ImageTable, bad_images_error
+from fedquilt.data.published.origin import Origin
+from fedquilt.data.published.prepared import Chunks, prepared
+from fedquilt.data.published.tables import with_groups
 
 WIDTH = 64  # bytes kept of a pseudonym, which DICOM allows as many characters
 

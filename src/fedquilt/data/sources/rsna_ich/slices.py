@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from fedquilt.data.bad_image import (
+from fedquilt.data.images.bad_image import (
     NEEDS_PYDICOM,
     UNREADABLE_IMAGE,
     UNSUPPORTED_IMAGE,
     BadImage,
     refuse_if_too_large,
 )
-from fedquilt.data.dicom_files import ELEMENTS
-from fedquilt.data.grey_values import Pixels, scale_to_bytes
-from fedquilt.data.image_cache import ImageFile, cached_pixels
-from fedquilt.data.published import Origin
-from fedquilt.data.published_images import bad_images_error
+from fedquilt.data.images.bit_depth import Pixels, scale_to_bytes
+from fedquilt.data.images.cache import ImageFile, cached_pixels
+from fedquilt.data.images.dicom import ELEMENTS
+from fedquilt.data.published.image_table import bad_images_error
+from fedquilt.data.published.origin import Origin
 
 Windows: TypeAlias = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
 

@@ -1,0 +1,1 @@
+"""Values that travel and what they rest on; knows nothing of learning, images or networks."""

@@ -1,0 +1,150 @@
+"""What leaves a client says how it is combined: Sum, Mean or Gather; PerClient goes down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from fedquilt.core.tree import Tree, byte_count, copies_of, map_together, moved, tree_map
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The server learns the sum over the cohort and nothing else."""
+
+    value: Tree
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The server learns the weighted mean and the summed weight.
+
+    A tensor weight runs over the leading axes of every leaf, e.g. one weight per class for head
+    rows of shape (classes, features).
+    """
+
+    value: Tree
+    weight: float | Tensor
+
+
+@dataclass(frozen=True)
+class Gather:
+    """The server sees each client's own value, so it cannot be summed securely."""
+
+    value: Tree
+    any_length: bool = False  # the first axis of every leaf may differ from client to client
+    is_weight: bool = False  # clients are weighed by it, so it is checked as a weight
+
+
+@dataclass(frozen=True)
+class PerClient:
+    """A part of a broadcast of which every client gets its own value and no other's."""
+
+    values: Mapping[str, Tree]  # by client
+    newcomer: Tree  # for a client that the server has nothing for yet
+
+
+Part: TypeAlias = Sum | Mean | Gather
+Update: TypeAlias = Mapping[str, Part]
+
+
+def summands(part: Sum | Mean) -> dict[str, Tree]:
+    """What is added up for a part: plain float64 sums, in memory of their own."""
+    if isinstance(part, Sum):
+        return {"total": tree_map(lambda leaf: leaf.to(torch.float64, copy=True), part.value)}
+    weight = weight_of(part).clone()
+    return {"total": tree_map(partial(_weighted, weight), part.value), "weight": weight}
+
+
+def add_to(sums: dict[str, Tree], part: Sum | Mean) -> None:
+    """Add a part to sums that :func:`summands` began, in place."""
+    if isinstance(part, Sum):
+        _add_scaled(sums["total"], part.value, 1.0)
+        return
+    weight = weight_of(part)
+    if weight.ndim == 0:
+        _add_scaled(sums["total"], part.value, weight.item())
+    else:
+        tree_map(lambda total, leaf: total.add_(_weighted(weight, leaf)), sums["total"], part.value)
+    tree_map(lambda total, more: total.add_(more), sums["weight"], weight)
+
+
+def _add_scaled(totals: Tree, values: Tree, scale: float) -> None:
+    def grow(places: list[Tensor], more: list[Tensor]) -> list[Tensor]:
+        if places[0].is_cuda:  # which adds in one go only what has the same dtype
+            more = copies_of(more, torch.float64)
+        torch._foreach_add_(places, more, alpha=scale)
+        return places
+
+    map_together(grow, totals, values)
+
+
+def _weighted(weight: Tensor, leaf: Tensor) -> Tensor:
+    return leaf.to(torch.float64) * over_leading_axes(weight, leaf)
+
+
+def placed(update: Update, device: torch.device) -> Update:
+    """An update on another device; a part's single weight stays where it can be read at once."""
+    return {name: _placed(part, device) for name, part in update.items()}
+
+
+def _placed(part: Part, device: torch.device) -> Part:
+    value = moved(part.value, device)
+    if not isinstance(part, Mean):
+        return replace(part, value=value)
+    weight = weight_of(part)
+    return Mean(value, weight if weight.ndim == 0 else weight.to(device))
+
+
+def addressed(payload: Mapping[str, Tree | PerClient], client: str) -> dict[str, Tree]:
+    """The broadcast as this client receives it."""
+    return {
+        name: part.values.get(client, part.newcomer) if isinstance(part, PerClient) else part
+        for name, part in payload.items()
+    }
+
+
+def shared_and_own(
+    payload: Mapping[str, Tree | PerClient],
+) -> tuple[dict[str, Tree], dict[str, PerClient]]:
+    """The parts of a broadcast that all clients get, and those of which each gets its own."""
+    own = {name: part for name, part in payload.items() if isinstance(part, PerClient)}
+    shared = {name: part for name, part in payload.items() if not isinstance(part, PerClient)}
+    return shared, own
+
+
+def broadcast_bytes(payload: Mapping[str, Tree | PerClient], cohort: Sequence[str]) -> int:
+    """Of all that the cohort receives: what is shared counts for each of them."""
+    shared, own = shared_and_own(payload)
+    return len(cohort) * byte_count(shared) + sum(byte_count(addressed(own, c)) for c in cohort)
+
+
+def update_bytes(update: Update) -> int:
+    return sum(
+        byte_count(part.value) + (byte_count(weight_of(part)) if isinstance(part, Mean) else 0)
+        for part in update.values()
+    )
+
+
+def weight_of(part: Mean) -> Tensor:
+    return torch.as_tensor(part.weight, dtype=torch.float64)
+
+
+def over_leading_axes(weight: Tensor, leaf: Tensor) -> Tensor:
+    """Shape a weight so that it runs over the leading axes of ``leaf``.
+
+    A single number stays as it is: it may then lie on the host, whatever device the leaf is on.
+    """
+    if weight.ndim == 0:
+        return weight
+    if weight.shape != leaf.shape[: weight.ndim]:
+        raise ValueError(
+            f"a weight of shape {tuple(weight.shape)} does not run over the leading axes of a "
+            f"value of shape {tuple(leaf.shape)}"
+        )
+    return weight.reshape(weight.shape + (1,) * (leaf.ndim - weight.ndim))

@@ -1,0 +1,17 @@
+"""Tables of names that are imported on use, so that listing them costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from fedquilt.core.errors import UserError, nearest
+
+
+def find(kind: str, table: Mapping[str, str], name: str) -> Any:
+    """The object that ``table`` calls ``name``, where an entry is ``"package.module:Object"``."""
+    if name not in table:
+        raise UserError(f"unknown {kind} {name!r}{nearest(name, table)}")
+    module, _, attribute = table[name].partition(":")
+    return getattr(import_module(module), attribute)

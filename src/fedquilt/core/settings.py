@@ -1,0 +1,174 @@
+"""Plain data (from TOML, JSON or ``--set``) into frozen dataclasses, and back, strictly.
+
+Unknown keys are errors that name the nearest known one; a value must have its field's type. A field
+whose type is a key of ``tables`` is chosen by ``name`` from that table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from fedquilt.core.errors import UserError, nearest
+from fedquilt.core.registry import find
+
+Tables = Mapping[type, tuple[str, Mapping[str, str]]]  # family -> (what to call it, its table)
+
+
+def read(kind: Any, value: Any, where: str, tables: Tables) -> Any:
+    """``value`` as a ``kind``; ``where`` is the dotted place named in errors."""
+    origin = typing.get_origin(kind)
+    if origin in (types.UnionType, typing.Union):
+        return _read_union(kind, value, where, tables)
+    if origin is Literal:
+        if value is None and "none" in typing.get_args(kind):
+            return "none"  # a bare none on the command line
+        if not any(type(value) is type(it) and value == it for it in typing.get_args(kind)):
+            choices = ", ".join(repr(choice) for choice in typing.get_args(kind))
+            raise UserError(f"{where} must be one of {choices}; found {value!r}")
+        return value
+    if origin is tuple:
+        return _read_tuple(kind, value, where, tables)
+    if origin in (dict, Mapping) or origin is typing.get_origin(Mapping[str, str]):
+        return _read_mapping(kind, value, where, tables)
+    if dataclasses.is_dataclass(kind):
+        return _read_dataclass(kind, value, where, tables)
+    return _read_scalar(kind, value, where)
+
+
+def _read_dataclass(kind: Any, value: Any, where: str, tables: Tables) -> Any:
+    if isinstance(value, kind):
+        return value
+    if not isinstance(value, Mapping):
+        raise UserError(f"{where} must be a table of settings, found {value!r}")
+    settings = dict(value)
+    if kind in tables:
+        family, table = tables[kind]
+        if "name" not in settings:
+            raise UserError(f"{where}.name is missing: which {family}?{nearest('', table)}")
+        name = _read_scalar(str, settings.pop("name"), f"{where}.name")
+        kind = find(family, table, name)
+        settings = _variant(kind, settings.pop("variant", None), where) | settings
+    hints = typing.get_type_hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for key in settings:
+        if key not in fields:
+            raise UserError(f"{where} has no field {key!r}{nearest(key, fields)}")
+    missing = [
+        name
+        for name, field in fields.items()
+        if name not in settings
+        and field.default is dataclasses.MISSING
+        and field.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise UserError(f"{where} lacks {', '.join(missing)}")
+    return kind(
+        **{
+            key: read(hints[key], _completed(fields[key], entry, tables), f"{where}.{key}", tables)
+            for key, entry in settings.items()
+        }
+    )
+
+
+def _completed(field: dataclasses.Field[Any], entry: Any, tables: Tables) -> Any:
+    """A table of some settings, the others as in the field's own default, not as in its type's.
+
+    A method's default training may differ from the usual one; naming its learning rate must not
+    undo that.
+    """
+    default: Any = field.default
+    is_partial = isinstance(entry, Mapping) and dataclasses.is_dataclass(default)
+    if not is_partial or isinstance(default, tuple(tables)):  # a name may choose another kind
+        return entry
+    known = {each.name: getattr(default, each.name) for each in dataclasses.fields(default)}
+    return known | dict(entry)
+
+
+def _variant(kind: Any, name: str | None, where: str) -> dict[str, Any]:
+    if name is None:
+        return {}
+    name = _read_scalar(str, name, f"{where}.variant")
+    variants = getattr(kind, "variants", {})
+    if name not in variants:
+        raise UserError(
+            f"{where}.variant: {kind.__name__} has none called {name!r}{nearest(name, variants)}"
+        )
+    return dict(variants[name])
+
+
+def _read_union(kind: Any, value: Any, where: str, tables: Tables) -> Any:
+    choices = typing.get_args(kind)
+    if value is None and type(None) in choices:
+        return None
+    complaints = []
+    for choice in choices:
+        if choice is type(None):
+            continue
+        try:
+            return read(choice, value, where, tables)
+        except UserError as error:
+            complaints.append(str(error))
+    raise UserError("; or ".join(complaints))
+
+
+def _read_tuple(kind: Any, value: Any, where: str, tables: Tables) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise UserError(f"{where} must be a list, found {value!r}")
+    kinds = typing.get_args(kind)
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        kinds = (kinds[0],) * len(value)
+    if len(kinds) != len(value):
+        raise UserError(f"{where} must have {len(kinds)} entries, found {len(value)}")
+    return tuple(
+        read(each, entry, f"{where}[{place}]", tables)
+        for place, (each, entry) in enumerate(zip(kinds, value))
+    )
+
+
+def _read_mapping(kind: Any, value: Any, where: str, tables: Tables) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise UserError(f"{where} must be a table, found {value!r}")
+    of = typing.get_args(kind)[1]
+    return {str(key): read(of, entry, f"{where}.{key}", tables) for key, entry in value.items()}
+
+
+def _read_scalar(kind: Any, value: Any, where: str) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is float and isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{where} must be a finite number, found {value}")
+    if kind in (int, float, str, bool) and type(value) is kind:
+        return value
+    name = getattr(kind, "__name__", str(kind))
+    raise UserError(f"{where} must be {name}, found {value!r} ({type(value).__name__})")
+
+
+def plain(value: Any, tables: Tables) -> Any:
+    """The inverse of :func:`read`: nested dicts, lists and scalars that JSON can hold."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        settings = {
+            field.name: plain(getattr(value, field.name), tables)
+            for field in dataclasses.fields(value)
+        }
+        for family, (_, table) in tables.items():
+            if isinstance(value, family):
+                return {"name": _name_of(type(value), table)} | settings
+        return settings
+    if isinstance(value, tuple | list):
+        return [plain(entry, tables) for entry in value]
+    if isinstance(value, Mapping):
+        return {key: plain(entry, tables) for key, entry in value.items()}
+    return value
+
+
+def _name_of(kind: type, table: Mapping[str, str]) -> str:
+    path = f"{kind.__module__}:{kind.__qualname__}"
+    for name, entry in table.items():
+        if entry == path:
+            return name
+    raise UserError(f"{path} is in no table, so a recipe cannot name it")

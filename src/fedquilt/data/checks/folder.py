@@ -1,0 +1,150 @@
+"""Checks a folder of images and its label file before anything is trained on them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedquilt.data.checks.annotation_map import (
+    AnnotationMap,
+    annotation_warnings,
+    build_annotation_map,
+)
+from fedquilt.data.checks.warnings import folder_warnings
+from fedquilt.data.images.bad_image import BadImage
+from fedquilt.data.images.cache import ImageFile, add_bad_image, decode_in_order
+from fedquilt.data.images.decoding import Decoded, decode_image
+from fedquilt.data.label_files.csv_labels import CsvLabels
+from fedquilt.data.problems import Kind, Place, Problem, Problems
+from fedquilt.data.sources.folder.load import Folder, FolderContent, read_folder
+
+BAD_SETTING = Kind("bad-setting", "a setting is wrong", "change the setting and check again")
+NO_IMAGE_AT_SITE = Kind(
+    "site-without-image",
+    "sites none of whose images can be used",
+    "add the site's images, or remove its rows",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The data set in a few numbers."""
+
+    images: int
+    classes: int
+    sites: int | None
+    patients: int | None
+    train: int | None
+    test: int | None
+    annotated_share: float  # of all image-class entries
+    depths: dict[str, int]  # what the files hold, empty when they were not opened
+
+    def sentence(self) -> str:
+        parts = [f"{self.images:,} images", f"{self.classes} classes"]
+        parts += [f"{self.sites} sites"] if self.sites is not None else []
+        parts += [f"{self.patients:,} patients"] if self.patients is not None else []
+        parts += [f"{self.annotated_share:.1%} of the labels annotated"]
+        if self.train is not None:
+            parts.append(f"{self.train:,} train and {self.test:,} test")
+        parts += [f"{count:,} {depth} files" for depth, count in sorted(self.depths.items())]
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckResult:
+    """What was found; ``problems`` must be mended, ``warnings`` weighed, ``notices`` known."""
+
+    problems: tuple[Problem, ...]
+    warnings: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+    summary: Summary | None = None
+    annotation_map: AnnotationMap | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "ok": not self.problems,
+            "problems": [problem.to_dict() for problem in self.problems],
+            "warnings": list(self.warnings),
+            "notices": list(self.notices),
+            "summary": None if self.summary is None else vars(self.summary),
+            "annotation_map": self.annotation_map and self.annotation_map.to_dict(),
+        }
+
+    def with_problem(self, problem: Problem) -> CheckResult:
+        return replace(self, problems=(*self.problems, problem))
+
+
+def bad_setting(message: str) -> Problem:
+    """A problem with what the user asked for, not with the files."""
+    return Problem(BAD_SETTING, "", 1, (Place(message),))
+
+
+def check(source: Folder, *, open_images: bool = True) -> CheckResult:
+    """Look at labels, files and, with ``open_images``, at every pixel; nothing is written.
+
+    Raises ``UserError`` only for a label-name file that cannot be read.
+    """
+    problems = Problems()
+    content = read_folder(source, problems)
+    if content is None:
+        return CheckResult(problems=tuple(problems))
+    table = content.table
+    usable, depths = content.files, Counter[str]()
+    if open_images:
+        usable, depths = _open_all(content.files, source, problems)
+    _report_empty_sites(table, {file.line for file in usable}, problems)
+    found = build_annotation_map(table.labels, table.known, table.classes, table.sites)
+    warnings = [
+        *folder_warnings(source, content, depths),
+        *annotation_warnings(found),
+    ]
+    return CheckResult(
+        problems=tuple(problems),
+        warnings=tuple(warnings),
+        notices=table.notices,
+        summary=_summary(content, depths),
+        annotation_map=found,
+    )
+
+
+def _open_all(
+    files: Sequence[ImageFile], source: Folder, problems: Problems
+) -> tuple[list[ImageFile], Counter[str]]:
+    def decode(path: Path) -> Decoded:
+        return decode_image(path, source.decoding)
+
+    usable, depths = [], Counter[str]()
+    for file, result in decode_in_order(files, decode, "checking images"):
+        if isinstance(result, BadImage):
+            add_bad_image(file, result, problems)
+        else:
+            usable.append(file)
+            depths[result.depth] += 1
+    return usable, depths
+
+
+def _report_empty_sites(table: CsvLabels, usable: set[int], problems: Problems) -> None:
+    if table.sites is None:
+        return
+    counts: Counter[str] = Counter()
+    for site, line in zip(table.sites, table.lines):
+        counts[site] += line in usable
+    for site, count in counts.items():
+        if not count and site:
+            problems.add(NO_IMAGE_AT_SITE, f"site {site!r}")
+
+
+def _summary(content: FolderContent, depths: Counter[str]) -> Summary:
+    table, is_test = content.table, content.is_test
+    return Summary(
+        images=len(table.ids),
+        classes=len(table.classes),
+        sites=None if table.sites is None else len(set(table.sites)),
+        patients=None if table.groups is None else len(set(table.groups)),
+        train=None if is_test is None else int((~is_test).sum()),
+        test=None if is_test is None else int(is_test.sum()),
+        annotated_share=float(table.known.float().mean()),
+        depths=dict(depths),
+    )

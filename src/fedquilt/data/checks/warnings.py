@@ -1,0 +1,91 @@
+"""What to think about before training on a folder, though nothing in it is wrong."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedquilt.data.checks.annotation_map import build_annotation_map
+from fedquilt.data.images.cache import ImageFile
+from fedquilt.data.images.decoding import SUFFIXES
+from fedquilt.data.label_files.csv_labels import CsvLabels
+from fedquilt.data.sources.folder.load import Folder, FolderContent
+
+
+def folder_warnings(source: Folder, content: FolderContent, depths: Counter[str]) -> list[str]:
+    """Sentences that name no image and no patient; ``depths`` is empty for unopened images."""
+    return [
+        *_file_warnings(Path(source.folder), content.files, depths),
+        *_patient_warnings(content.table),
+        *_split_warnings(content),
+    ]
+
+
+def _file_warnings(folder: Path, files: Sequence[ImageFile], depths: Counter[str]) -> list[str]:
+    warnings = []
+    in_folder = sum(
+        name.lower().endswith(SUFFIXES) for _, _, names in os.walk(folder) for name in names
+    )
+    if in_folder > len(files):
+        warnings.append(
+            f"{in_folder - len(files):,} image files in the folder have no row in the label file: "
+            "they are not used; add rows for them if they should be"
+        )
+    if depths["12-bit"] and depths["16-bit"]:
+        warnings.append(
+            f"{depths['12-bit']:,} grey images have no value above 4095 and are read as 12-bit, "
+            f"{depths['16-bit']:,} as 16-bit: if one device made them all, set window so that "
+            "they share one brightness scale"
+        )
+    return warnings
+
+
+def _patient_warnings(table: CsvLabels) -> list[str]:
+    if table.groups is None and table.splits is None:
+        return [
+            "no patient column was named: if patients have several images, some may be in both "
+            "train and test and make results look too good; name it with patient_column "
+            "(--patient-column)"
+        ]
+    if table.groups is None or table.sites is None:
+        return []
+    sites_of: defaultdict[str, set[str]] = defaultdict(set)
+    for group, site in zip(table.groups, table.sites):
+        sites_of[group].add(site)
+    several = sum(len(sites) > 1 for sites in sites_of.values())
+    if not several:
+        return []
+    return [
+        f"{several:,} patients have images at more than one site: if patient numbers are only "
+        "unique within a site, put the site in front of them"
+    ]
+
+
+def _split_warnings(content: FolderContent) -> list[str]:
+    if content.is_test is None:
+        return []
+    table, warnings = content.table, []
+    for part, rows in (("train", ~content.is_test), ("test", content.is_test)):
+        kept = rows.nonzero()[0].tolist()
+        sites = None if table.sites is None else [table.sites[row] for row in kept]
+        found = build_annotation_map(table.labels[kept], table.known[kept], table.classes, sites)
+        whole = (table.known & table.labels.bool()).sum(dim=0).tolist()
+        lost = [
+            name
+            for name, here, total in zip(table.classes, found.total_positives, whole)
+            if total and not here
+        ]
+        if lost:
+            warnings.append(
+                f"the {part} part holds no positive of {', '.join(map(repr, lost))}: "
+                "annotate more, choose another split_seed or test_share, or give a split column"
+            )
+        absent = sorted(set(table.sites or ()).difference(sites or ()))
+        if absent:
+            warnings.append(
+                f"the {part} part holds no image of site {', '.join(map(repr, absent))}: "
+                "choose another split_seed or test_share, or give a split column"
+            )
+    return warnings

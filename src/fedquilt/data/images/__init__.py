@@ -1,0 +1,1 @@
+"""Image files to arrays: decoding, DICOM, bit depth and the cache of decoded images."""

@@ -1,0 +1,58 @@
+"""BadImage: why an image file cannot be used, and what its owner can do about it."""
+
+from __future__ import annotations
+
+from PIL import Image
+
+from fedquilt.core.errors import UserError
+from fedquilt.data.problems import Kind
+
+PIXEL_LIMIT = Image.MAX_IMAGE_PIXELS or 89_478_485  # Pillow's guard against decompression bombs
+
+UNSAFE_NAME = Kind(
+    "unsafe-image-name",
+    "image names that lead out of the image folder",
+    "write names relative to the image folder, without '..', drive or leading '/', and replace "
+    "links that lead out of it by the files; nothing outside is opened",
+)
+MISSING_IMAGE = Kind(
+    "missing-image",
+    "images that are not in the folder",
+    "the image column holds file names relative to the image folder, with their endings; add the "
+    "files, give another folder, or remove the rows",
+)
+UNREADABLE_IMAGE = Kind(
+    "unreadable-image",
+    "image files that cannot be decoded",
+    "they are damaged, cut short, or not PNG, JPEG, TIFF or DICOM: export them again, or remove "
+    "their rows",
+)
+UNSUPPORTED_IMAGE = Kind(
+    "unsupported-image",
+    "image files of a kind that is not supported",
+    "expected one 8-bit or 16-bit grey or colour picture per file: convert them, or remove "
+    "their rows",
+)
+TOO_LARGE_IMAGE = Kind(
+    "too-large-image",
+    "images with more pixels than is safe to decode",
+    f"the limit is {PIXEL_LIMIT:,} pixels: scale them down first, or remove their rows",
+)
+NEEDS_PYDICOM = Kind(
+    "needs-pydicom",
+    "DICOM files, which this installation cannot read",
+    "install the DICOM reader: pip install 'fedquilt[dicom]'",
+)
+
+
+class BadImage(UserError):
+    """Why one image cannot be used; never holds the image's name."""
+
+    def __init__(self, kind: Kind, detail: str) -> None:
+        super().__init__(f"{detail}; {kind.advice}")
+        self.kind, self.detail = kind, detail
+
+
+def refuse_if_too_large(width: int, height: int) -> None:
+    if width * height > PIXEL_LIMIT:
+        raise BadImage(TOO_LARGE_IMAGE, f"{width} x {height} pixels")

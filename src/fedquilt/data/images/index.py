@@ -1,0 +1,54 @@
+"""The image files of folders by name: one look at a folder instead of one per image."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedquilt.data.images.decoding import SUFFIXES
+from fedquilt.data.published.origin import Origin
+
+
+@dataclass(frozen=True)
+class ImageFolders:
+    """Where the images of a published data set may be."""
+
+    origin: Origin
+    root: Path
+    patterns: tuple[str, ...]  # of folders below the root, which is searched last itself
+    expected: str  # the same in words
+
+    def locate(self, names: Sequence[str]) -> list[Path]:
+        """The file of each name; its ending may be another, so that converted images do too."""
+        index = self.index()
+        stems = [without_ending(name) for name in names]
+        missing = [name for name, stem in zip(names, stems) if stem not in index]
+        if missing:
+            hint = (
+                f"{len(missing):,} of {len(names):,} images are missing; expected {self.expected}"
+            )
+            raise self.origin.missing(self.root, f"image {missing[0]}", hint=hint)
+        return [index[stem] for stem in stems]
+
+    def index(self) -> dict[str, Path]:
+        """All image files by name without ending; the first folder that has one wins."""
+        found: dict[str, Path] = {}
+        for folder in self._folders():
+            with self.origin.reading(folder), os.scandir(folder) as entries:
+                for entry in entries:
+                    stem = without_ending(entry.name)
+                    if stem != entry.name and entry.is_file():  # no folder, no broken link
+                        found.setdefault(stem, folder / entry.name)
+        return found
+
+    def _folders(self) -> list[Path]:
+        found = [path for pattern in self.patterns for path in sorted(self.root.glob(pattern))]
+        return [*(path for path in found if path.is_dir()), self.root]
+
+
+def without_ending(name: str) -> str:
+    """``a.png`` is ``a``; a name that does not end like an image file stays as it is."""
+    stem, suffix = os.path.splitext(name)
+    return stem if suffix.lower() in SUFFIXES else name

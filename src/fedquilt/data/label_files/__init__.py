@@ -1,0 +1,1 @@
+"""CSV label files, in which a blank cell means that nobody annotated it."""

@@ -1,0 +1,158 @@
+"""The rows of a CSV file and their line numbers, read strictly: encoding, separator, cell counts.
+
+UTF-8 with or without a byte-order mark, and UTF-16 and UTF-32 with one, are read. Cells are
+separated by commas; a semicolon, tab or vertical bar is accepted, with a notice, when only that
+separator yields the column that must be there.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedquilt.core.errors import nearest
+from fedquilt.data.problems import Kind, Problems
+
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
+# The mark of UTF-32 begins with that of UTF-16, so it is looked for first.
+MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+UNREADABLE = Kind(
+    "unreadable-csv",
+    "the label file cannot be read",
+    "give a text file of comma-separated values; in a spreadsheet: save as 'CSV UTF-8'",
+)
+EMPTY = Kind(
+    "empty-csv",
+    "the label file holds no rows",
+    "expected a header line with the column names, then one line per image",
+)
+HEADER = Kind(
+    "bad-header",
+    "the header line of the label file is wrong",
+    "expected distinct, non-empty column names, one of them for the image; mend the first line, "
+    "or name the column with image_column (--image-column)",
+)
+CELLS = Kind(
+    "bad-cell-count",
+    "lines with too many or too few cells",
+    "every line needs one cell per column of the header: look for a missing or extra separator, "
+    'and put text that holds a separator between quotes ("...")',
+)
+
+
+@dataclass
+class CsvRows:
+    """A header and the rows below it; every row has as many cells as the header."""
+
+    header: tuple[str, ...]
+    rows: list[list[str]] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)  # where each row begins, counted from 1
+    notices: list[str] = field(default_factory=list)
+
+    def column(self, name: str) -> list[str]:
+        index = self.header.index(name)
+        return [row[index].strip() for row in self.rows]
+
+
+def read_rows(path: Path, needed: str, problems: Problems) -> CsvRows | None:
+    """Read ``path``, whose header must have the column ``needed``; ``None`` if that is hopeless."""
+    text = _text_of(path, problems)
+    if text is None:
+        return None
+    if not text.strip():
+        problems.add(EMPTY, "the file is empty")
+        return None
+    separator, notices = _separator(text, needed)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    found: CsvRows | None = None
+    end = 0
+    try:
+        for cells in reader:
+            line, end = end + 1, reader.line_num
+            if not any(cell.strip() for cell in cells):
+                continue
+            if found is None:
+                found = CsvRows(tuple(cell.strip() for cell in cells), notices=notices)
+            else:
+                _add_row(found, cells, line, problems)
+    except csv.Error as error:
+        problems.add(UNREADABLE, f"line {end + 1}: {error}")
+        return None
+    if found is None:
+        problems.add(EMPTY, "no line holds a value")
+        return None
+    if not found.rows and not problems:
+        problems.add(EMPTY, "only a header was found")
+    return found if _header_is_sound(found.header, needed, problems) else None
+
+
+def _text_of(path: Path, problems: Problems) -> str | None:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        problems.add(UNREADABLE, f"{path}: {error.strerror or type(error).__name__}")
+        return None
+    if raw.startswith(b"PK\x03\x04"):
+        problems.add(UNREADABLE, f"{path} is a spreadsheet or zip file, not CSV text")
+        return None
+    encoding = next((name for mark, name in MARKS.items() if raw.startswith(mark)), "utf-8")
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        problems.add(UNREADABLE, f"line {line}: byte {raw[error.start]:#04x} is not {encoding}")
+        return None
+    if "\0" in text:
+        problems.add(UNREADABLE, "zero bytes found: binary, or UTF-16 without a byte-order mark")
+        return None
+    return text
+
+
+def _separator(text: str, needed: str) -> tuple[str, list[str]]:
+    """The comma, unless the needed column only appears with exactly one other separator."""
+    first = next(line for line in text.splitlines() if line.strip())
+    if len(first) > csv.field_size_limit():
+        return ",", []  # reading goes on to say that this is no header
+    fitting = [
+        separator
+        for separator in SEPARATORS
+        if needed in (cell.strip() for cell in next(csv.reader([first], delimiter=separator)))
+        and separator in first
+    ]
+    if len(fitting) != 1 or fitting[0] == ",":
+        return ",", []
+    word = SEPARATORS[fitting[0]]
+    return fitting[0], [f"the label file separates cells by {word}, not comma; read that way"]
+
+
+def _add_row(found: CsvRows, cells: list[str], line: int, problems: Problems) -> None:
+    if len(cells) == len(found.header):
+        found.rows.append(cells)
+        found.lines.append(line)
+        return
+    problems.add(CELLS, f"line {line}: {len(cells)} cells, the header has {len(found.header)}")
+
+
+def _header_is_sound(header: tuple[str, ...], needed: str, problems: Problems) -> bool:
+    for index, name in enumerate(header):
+        if not name:
+            problems.add(HEADER, f"column {index + 1} has no name")
+        elif name in header[:index]:
+            first = header.index(name) + 1
+            problems.add(HEADER, f"column {index + 1} repeats the name {name!r} of column {first}")
+    if needed in header:
+        return len(set(header)) == len(header) and all(header)
+    inside = [word for mark, word in SEPARATORS.items() if mark in header[0] and mark != ","]
+    hint = f"; does the file use a {inside[0]} as separator?" if inside else nearest(needed, header)
+    problems.add(HEADER, f"no column {needed!r}{hint}")
+    return False

@@ -1,0 +1,1 @@
+"""Published data sets: their files, tables, splits and where they come from."""

@@ -1,0 +1,39 @@
+"""AuditTrail: what left, what came and what was refused, when and how large; never whose images."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedquilt.core.payload import Update, update_bytes
+from fedquilt.core.tree import leaves
+
+
+class AuditTrail:
+    """One JSON line per event, only ever appended to."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._lock = threading.Lock()
+
+    def record(self, event: str, **facts: Any) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = json.dumps({"time": now, "event": event, **facts}, allow_nan=False)
+        with self._lock, self._path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+
+def part_sizes(update: Update) -> dict[str, dict[str, Any]]:
+    """What is written down of an update: its parts, by kind and size."""
+    return {
+        name: {
+            "kind": type(part).__name__,
+            "numbers": sum(leaf.numel() for _, leaf in leaves(part.value)),
+            "bytes": update_bytes({name: part}),
+        }
+        for name, part in update.items()
+    }

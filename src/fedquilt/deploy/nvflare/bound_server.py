@@ -1,0 +1,58 @@
+"""FLARE's server bound to the study's address, answering status commands."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from nvflare.fuel.f3.mpm import MainProcessMonitor
+from nvflare.fuel.hci.conn import Connection
+from nvflare.fuel.hci.proto import MetaStatusValue, make_meta
+from nvflare.fuel.hci.reg import CommandModule, CommandModuleSpec, CommandSpec
+from nvflare.fuel.hci.server.authz import PreAuthzReturnCode
+from nvflare.private.fed.app.server import server_train
+from nvflare.private.fed.app.utils import version_check
+from nvflare.private.fed.server import fed_server
+from nvflare.private.fed.server.server_cmd_modules import ServerCommandModules
+
+from fedquilt.deploy.kit import Kit
+from fedquilt.deploy.nvflare.kit_files import PROGRESS
+from fedquilt.deploy.server.status import progress_on_disk
+
+
+class StudyCommands(CommandModule):  # type: ignore[misc]
+    """FLARE asks a running job only; between two jobs there is none to ask."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._kit = kit
+
+    def get_spec(self) -> CommandModuleSpec:
+        progress = CommandSpec(
+            name=PROGRESS,
+            description="how far the study is, by its run folder",
+            usage=PROGRESS,
+            handler_func=self.tell_progress,
+            authz_func=lambda conn, args: PreAuthzReturnCode.REQUIRE_AUTHZ,
+        )
+        return CommandModuleSpec(name="fedquilt", cmd_specs=[progress])
+
+    def tell_progress(self, conn: Connection, args: list[str]) -> None:
+        study = self._kit.study()
+        facts = progress_on_disk(study, self._kit.run_folder(study))
+        conn.append_dict(facts, meta=make_meta(MetaStatusValue.OK))
+
+
+def main() -> None:
+    version_check()
+    arguments = server_train.parse_arguments()
+    kit = Kit(Path(arguments.workspace))
+    address = kit.study().server.bind
+    fed_server._normalize_loopback_host = lambda host: address
+    fed_server._is_loopback_host = lambda host: True
+    ServerCommandModules.register_cmd_module(StudyCommands(kit))
+    run_dir = arguments.workspace
+    sys.exit(MainProcessMonitor.run(main_func=server_train.main, run_dir=run_dir, args=arguments))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""SiteExecutor: FLARE's end at a site; it hands bytes to a training process of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+
+from fedquilt.deploy.nvflare.kit_files import SITE_FILE
+from fedquilt.deploy.site.trainer_process import Interrupted, TrainerProcess
+
+MESSAGE = "fedquilt"  # the one key of what is exchanged; its value is bytes
+
+
+class SiteExecutor(Executor):  # type: ignore[misc]
+    """If this process died, FLARE would end the job for all sites: it only passes bytes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._trainer: TrainerProcess | None = None
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        if event_type == EventType.START_RUN:
+            local = Path(fl_ctx.get_workspace().get_site_config_dir())
+            settings = json.loads((local / SITE_FILE).read_text())["settings"]
+            self._trainer = TrainerProcess(local.parent, Path(settings))
+            self._trainer.start()
+        elif event_type == EventType.END_RUN and self._trainer is not None:
+            self._trainer.stop()
+
+    def execute(
+        self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
+    ) -> Shareable:
+        request = shareable.get(MESSAGE)
+        if self._trainer is None or not isinstance(request, bytes):
+            return make_reply(ReturnCode.BAD_TASK_DATA)
+        try:
+            answer = self._trainer.ask(request, lambda: bool(abort_signal.triggered))
+        except Interrupted:
+            return make_reply(ReturnCode.TASK_ABORTED)
+        reply = make_reply(ReturnCode.OK)
+        reply[MESSAGE] = answer
+        return reply

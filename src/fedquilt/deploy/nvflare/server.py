@@ -1,0 +1,54 @@
+"""start_server(): the study's server on the study's address, until interrupted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fedquilt.core.errors import UserError
+from fedquilt.deploy.kit import SERVER, Kit
+from fedquilt.deploy.nvflare.kit_files import write_server_files
+from fedquilt.deploy.nvflare.processes import (
+    FlareProcess,
+    claim,
+    listening_addresses,
+    server_process,
+)
+from fedquilt.deploy.nvflare.seal import check_seal
+
+OPEN_SECONDS = 90.0  # until the port is open
+
+
+def start_server(folder: Path, say: Callable[[str], None]) -> None:
+    """Everything that FLARE starts ends with it; sites come back to it by themselves."""
+    kit = Kit(folder.resolve())
+    kit.require(SERVER)
+    check_seal(kit)
+    study = kit.study()
+    write_server_files(kit, study)
+    with claim(kit):
+        process = server_process(kit)
+        try:
+            _wait_until_open(process, study.server.bind, study.server.port)
+            say(f"the server of {study.name} listens on {study.server.bind}:{study.server.port}")
+            while (code := process.wait(1.0)) is None:
+                pass
+        finally:
+            process.end()
+    raise UserError(f"FLARE's server ended with code {code}; see {process.log}")
+
+
+def _wait_until_open(process: FlareProcess, address: str, port: int) -> None:
+    deadline = time.monotonic() + OPEN_SECONDS
+    while not (found := listening_addresses(process.pid, port)):
+        if process.wait(0.2) is not None or time.monotonic() > deadline:
+            raise UserError(
+                f"the server did not open port {port}: is the port free, and {address} an address "
+                f"of this machine? See {process.log}"
+            )
+    if found != {address}:
+        raise UserError(
+            f"the server listens on {', '.join(sorted(found))} instead of {address}: FLARE has "
+            "changed; do not use this version"
+        )

@@ -1,0 +1,1 @@
+"""What the server and a site send each other."""

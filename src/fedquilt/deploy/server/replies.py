@@ -1,0 +1,98 @@
+"""Collection: the replies of one round as they arrive; each is taken whole or refused by name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedquilt.core.payload import Update
+from fedquilt.core.totals import Accumulator
+from fedquilt.core.validation import RefusedUpdate
+from fedquilt.core.version import VERSION
+from fedquilt.deploy.audit_log import AuditTrail, part_sizes
+from fedquilt.deploy.protocol.messages import BadMessage, Message, unpack, update_of
+from fedquilt.deploy.server.unannotated_rows import check_rows
+from fedquilt.deploy.study import Study
+
+log = logging.getLogger(__name__)
+
+
+class SiteFailed(ValueError):
+    """A site that reports an error of its own instead of an update."""
+
+
+@dataclass
+class Collection:
+    """What one exchange has brought so far."""
+
+    study: Study
+    kind: str  # survey, train or end
+    round_index: int
+    trail: AuditTrail
+    expected: Update  # of the right names, kinds, shapes and dtypes
+    accumulator: Accumulator = field(init=False)
+    answered: list[str] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)  # of those that were not counted
+    byte_count: int = 0
+
+    def __post_init__(self) -> None:
+        self.accumulator = Accumulator(self.expected, len(self.study.sites), self._check_rows)
+
+    def take(self, site: str, reply: bytes) -> None:
+        """Count one site's reply, or note why not; never raises for what a site sent."""
+        self.byte_count += len(reply)
+        where = {"site": site, "kind": self.kind, "round": self.round_index, "bytes": len(reply)}
+        try:
+            update = self._update_in(site, reply)
+            self._add(site, update)
+        except (BadMessage, RefusedUpdate) as error:
+            self._note("refused", site, where, f"refused: {error}")
+        except SiteFailed as error:
+            self._note("failed", site, where, str(error))
+        else:
+            self.answered.append(site)
+            self.reasons.pop(site, None)
+            self.trail.record("received", **where, parts=part_sizes(update))
+
+    def _note(self, event: str, site: str, where: Mapping[str, Any], reason: str) -> None:
+        log.warning("site %s, round %s: %s", site, self.round_index, reason)
+        if site not in self.answered:
+            self.reasons[site] = reason
+        self.trail.record(event, **where, reason=reason)
+
+    def _update_in(self, site: str, reply: bytes) -> Update:
+        if len(reply) > self.study.rules.max_message_bytes:
+            raise RefusedUpdate(
+                f"{len(reply)} bytes, the study allows {self.study.rules.max_message_bytes}"
+            )
+        message = unpack(reply)
+        self._check_facts(site, message)
+        if "error" in message.facts:
+            raise SiteFailed(f"{message.facts['error']}: {message.facts.get('text', '')}"[:300])
+        return update_of(message)
+
+    def _check_facts(self, site: str, message: Message) -> None:
+        wanted = {
+            "site": site,
+            "version": VERSION,
+            "study": self.study.hash,
+            "kind": self.kind,
+            "round": self.round_index,
+        }
+        is_error = "error" in message.facts  # which may be that it could not read the request
+        for name in ("site", "version") if is_error else wanted:
+            if message.facts.get(name) != wanted[name]:
+                raise RefusedUpdate(
+                    f"its {name} is {message.facts.get(name)!r}, expected {wanted[name]!r}"
+                    + (" (stale or from the future)" if name == "round" else "")
+                )
+
+    def _add(self, site: str, update: Update) -> None:
+        if site not in self.study.site_names:
+            raise RefusedUpdate(f"{site!r} is no site of the study")
+        self.accumulator.add(site, update)
+
+    def _check_rows(self, site: str, update: Update) -> None:
+        check_rows(self.study, update, site)

@@ -1,0 +1,78 @@
+"""check_site(): a site's data against the study, and exactly what would leave the site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich.table import Table
+
+from fedquilt.deploy.kit import Kit
+from fedquilt.deploy.site.data import load_site_data
+from fedquilt.deploy.site.settings import SiteSettings
+from fedquilt.privacy.disclosure_report import Leaving, what_would_leave
+from fedquilt.privacy.site_policy import SitePolicy
+
+UNKNOWN = "not known yet"  # of a part that leaves in later rounds only
+
+
+@dataclass(frozen=True)
+class SiteCheck:
+    study: str
+    site: str
+    images: int
+    annotated: dict[str, tuple[int, int]]  # class -> annotated images, positives
+    policy: SitePolicy
+    leaving: tuple[Leaving, ...]
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether the site's policy lets everything out that the study needs."""
+        return all(each.refused is None for each in self.leaving)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "ok": self.is_fine,
+            "study": self.study,
+            "site": self.site,
+            "images": self.images,
+            "annotated": {name: list(counts) for name, counts in self.annotated.items()},
+            "leaving": [each.to_dict() for each in self.leaving],
+        }
+
+    def sentences(self) -> list[str]:
+        lines = [f"{self.site} in {self.study}: {self.images:,} images to train on"]
+        lines += [
+            f"{name}: {known:,} annotated, {positive:,} of them positive"
+            for name, (known, positive) in self.annotated.items()
+        ]
+        return [*lines, f"nothing about fewer than {self.policy.min_cell} patients leaves"]
+
+
+def check_site(kit: Kit, settings: SiteSettings) -> SiteCheck:
+    """Reads and decodes the data; trains nothing and sends nothing."""
+    study, site = kit.study(), kit.role()
+    data = load_site_data(study, site, settings)
+    policy = settings.policy.tightened(SitePolicy(min_cell=study.recipe.min_cell))
+    task = replace(study.task, model=study.task.model.for_weights_at_hand())
+    counts = zip(data.annotated_counts().tolist(), data.positive_counts().tolist())
+    annotated = {name: pair for name, pair in zip(study.classes, counts) if pair[0]}
+    leaving = what_would_leave(study.recipe.method, data, task, policy)
+    return SiteCheck(study.name, site, len(data), annotated, policy, tuple(leaving))
+
+
+def leaving_table(found: SiteCheck) -> Table:
+    table = Table(title=f"What would leave {found.site}")
+    for column in ("part", "when", "kind", "numbers", "bytes", "suppressed", "refused"):
+        table.add_column(column, justify="right" if column in ("numbers", "bytes") else "left")
+    for each in found.leaving:
+        table.add_row(
+            each.part,
+            each.when,
+            each.kind or UNKNOWN,
+            UNKNOWN if each.numbers is None else f"{each.numbers:,}",
+            UNKNOWN if each.bytes is None else f"{each.bytes:,}",
+            ", ".join(each.suppressed) or "-",
+            each.refused or "-",
+        )
+    return table

@@ -1,0 +1,66 @@
+"""SiteSettings: what a site writes into its site.toml, which never leaves it."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedquilt.core.errors import UserError
+from fedquilt.core.settings import read
+from fedquilt.data.label_files.values import Uncertain
+from fedquilt.privacy.site_policy import SitePolicy
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteFiles:
+    """Where the site's images and labels are; how images are decoded is the study's choice."""
+
+    folder: str
+    labels: str  # the CSV file
+    image_column: str = "image"
+    patient_column: str | None = None
+    split_column: str | None = None  # only rows marked train (or val) are trained on
+    ignore_columns: tuple[str, ...] = ()
+    uncertain: Uncertain = "ignore"
+    label_names: str | None = None  # TOML file that translates the site's label names
+    test_share: float = 0.2  # held out for the site itself, where there is no split column
+    split_seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteSettings:
+    data: SiteFiles
+    policy: SitePolicy = SitePolicy()
+    secret_file: str | None = None  # a key that the sites share and the server does not know
+    work_folder: str = "fedquilt-site"  # states between rounds, decoded images, logs
+    device: str = "cpu"
+    register_seconds: float = 60.0  # a site that has not joined by then says why and ends
+
+
+def read_site_settings(path: Path) -> SiteSettings:
+    """Relative paths in the file start at its own folder."""
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"the site's settings {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UserError(f"the site's settings {path} are not valid TOML: {error}") from error
+    settings: SiteSettings = read(SiteSettings, given, "site", {})
+    here = path.resolve().parent
+
+    def anchored(name: str | None) -> str | None:
+        return None if name is None else str(here / name)
+
+    files = settings.data
+    return replace(
+        settings,
+        data=replace(
+            files,
+            folder=str(here / files.folder),
+            labels=str(here / files.labels),
+            label_names=anchored(files.label_names),
+        ),
+        secret_file=anchored(settings.secret_file),
+        work_folder=str(here / settings.work_folder),
+    )

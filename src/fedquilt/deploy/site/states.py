@@ -1,0 +1,84 @@
+"""SiteStates: a site's own memory between rounds, on its own disk, for one study."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+from fedquilt.core.atomic_files import write_json
+from fedquilt.deploy.study import Study
+from fedquilt.runs.object_store import DamagedObject, ObjectStore
+from fedquilt.training.method import State
+
+KEPT = 4  # the server can fall back by two checkpoints, and may ask for the round in between again
+STATES = "states"  # in a site's work folder
+_NAME = re.compile(r"after-(\d{6})\.json")
+
+
+class SiteStates:
+    """The states after the last few rounds this site took part in.
+
+    A server that was killed asks for its last round again. The site then starts from the state it
+    had before that round, so that the repeated round gives the same bits.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._objects = ObjectStore(folder / "objects")
+
+    def before(self, round_index: int) -> State:
+        """The newest state from before this round; empty if the site never took part."""
+        for count, path in self._newest_first():
+            if count > round_index:
+                continue
+            try:
+                state: State = self._objects.get(_key(path))
+            except DamagedObject:  # as if the site had missed that round
+                continue
+            return state
+        return {}
+
+    def keep(self, round_index: int, state: State) -> None:
+        """The state after this round; what was kept of later rounds never happened."""
+        key = self._objects.put(state)
+        self._objects.make_durable({key})
+        path = self._folder / f"after-{round_index + 1:06d}.json"
+        write_json(path, {"state": key, "digest": _digest(key)})
+        kept = [each for count, each in self._newest_first() if count <= round_index + 1][:KEPT]
+        for _, other in self._newest_first():
+            if other not in kept:
+                other.unlink()
+        self._objects.keep_only({_key(each, otherwise="") for each in kept})
+
+    def _newest_first(self) -> list[tuple[int, Path]]:
+        found = [(_NAME.fullmatch(path.name), path) for path in self._folder.iterdir()]
+        return sorted(((int(name[1]), path) for name, path in found if name), reverse=True)
+
+
+def study_folder(work: Path, study: Study, site: str) -> Path:
+    """Where a site keeps what belongs to this study, exactly as it was agreed on."""
+    return work / STATES / study.name / site / study.hash[:16]
+
+
+def all_studies(work: Path) -> list[Path]:
+    """Such folders of any study, site and agreement."""
+    return sorted(path for path in (work / STATES).glob("*/*/*") if path.is_dir())
+
+
+def _key(path: Path, otherwise: str | None = None) -> str:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        key, digest = str(content["state"]), content["digest"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if otherwise is not None:
+            return otherwise
+        raise DamagedObject(f"{path.name} cannot be read: {error}") from error
+    if digest != _digest(key) and otherwise is None:
+        raise DamagedObject(f"{path.name} was altered")
+    return key
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()

@@ -1,0 +1,114 @@
+"""LocalEngine: all clients on this machine, one after another; the reference for other engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import ClassVar
+
+import torch
+
+from fedquilt.core.payload import Mean, Update, addressed
+from fedquilt.core.totals import Accumulator, Totals
+from fedquilt.core.tree import Weights, on_host
+from fedquilt.data.client_data import ClientData
+from fedquilt.engines.client_states import ClientStates, StatesInMemory
+from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
+from fedquilt.privacy.transform import PayloadTransform, released, released_survey
+from fedquilt.training.client import LOSS_PART, Workspace, run_client
+from fedquilt.training.method import Method, State
+from fedquilt.training.task import Task
+
+
+class LocalEngine:
+    """One scratch network and one accumulator, however many clients there are."""
+
+    holds_states: ClassVar[bool] = False  # whether states reach their store only when told to
+
+    def __init__(
+        self,
+        task: Task,
+        clients: Mapping[str, ClientData],
+        *,
+        states: ClientStates | None = None,
+        audit: PseudoLabelAudit | None = None,
+        device: str = "cpu",
+        transforms: Sequence[PayloadTransform] = (),
+    ) -> None:
+        self._task = task
+        self._transforms = transforms
+        self._clients = clients
+        self._states: ClientStates = StatesInMemory() if states is None else states
+        self._audit = audit
+        self.workspace = Workspace.of(task, torch.device(device))
+
+    def survey(self, method: Method) -> Totals:
+        answers = {
+            name: released_survey(self._transforms, method, data, method.survey(data))
+            for name, data in sorted(self._clients.items())
+        }
+        accumulator = Accumulator(next(iter(answers.values())), len(self._clients))
+        for name, answer in answers.items():
+            accumulator.add(name, answer)
+        return accumulator.totals()
+
+    def exchange(
+        self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
+    ) -> Totals:
+        expected = {
+            **method.template(addressed(payload, cohort[0]), self._task),
+            LOSS_PART: Mean(torch.zeros(()), 0.0),
+        }
+        accumulator = Accumulator(expected, len(self._clients))
+        # A fixed order: sums do not depend on who came first.
+        for name, update, state in self._played(method, payload, round_index, sorted(cohort)):
+            data, kept = self._clients[name], state["method"]
+            accumulator.add(name, released(self._transforms, method, data, kept, update))
+            self._states.put(name, state)
+            if self._audit is not None:
+                self._audit.record(name, method.pseudo_labels(kept))
+        return accumulator.totals()
+
+    def _played(
+        self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
+    ) -> Iterator[tuple[str, Update, State]]:
+        """Every client's round: its name, what it sends and what it keeps."""
+        for name in cohort:
+            with named_in_errors(name, method, round_index):
+                update, state = run_client(
+                    method,
+                    self._task,
+                    self.workspace,
+                    self._clients[name],
+                    addressed(payload, name),
+                    self._states.get(name),
+                    round_index,
+                )
+            yield name, update, state
+
+    def write_states(self) -> None:
+        """Bring clients' states into their store, where they are not there already."""
+
+    def recall_pseudo_labels(self, method: Method) -> None:
+        """After a resume, tell the audit what clients' stored states hold."""
+        for name in sorted(self._clients):
+            state = self._states.get(name)
+            if self._audit is not None and state:
+                self._audit.record(name, method.pseudo_labels(state.get("method", {})))
+
+    def personal_weights(self, method: Method, payload: State) -> Iterator[tuple[str, Weights]]:
+        """Each client's own model, for methods that have no global one."""
+        for name in sorted(self._clients):
+            state = on_host(self._states.get(name).get("method", {}))  # where the payload is
+            if state:
+                yield name, method.client_weights(addressed(payload, name), state)
+
+
+@contextmanager
+def named_in_errors(client: str, method: Method, round_index: int) -> Iterator[None]:
+    """Whose round it was is added to any error."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"while client {client!r} ran {type(method).__name__}, round {round_index}")
+        raise

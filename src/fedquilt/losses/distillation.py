@@ -1,0 +1,70 @@
+"""Distances between two predictions of the same labels, entry by entry."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def squared_gap(student: Tensor, teacher: Tensor) -> Tensor:
+    """The squared difference of the probabilities; the teacher's logits get no gradient."""
+    return (torch.sigmoid(student) - torch.sigmoid(teacher.detach())).square()
+
+
+def bernoulli_kl(teacher: Tensor, student: Tensor) -> Tensor:
+    """KL(sigmoid(teacher) || sigmoid(student)); no logarithm of 0, and exactly 0 where equal."""
+    gap = F.softplus(student) - F.softplus(teacher)
+    return torch.sigmoid(teacher) * (teacher - student) + gap
+
+
+def jensen_shannon(first: Tensor, second: Tensor, *, both_sides: bool = True) -> Tensor:
+    """Half the divergences of two probabilities from their mean.
+
+    ``both_sides`` counts "present" and "absent", as a Bernoulli variable has them; without it
+    "present" alone counts, as in code that was written for softmax outputs.
+    """
+    present = _half_divergence(first, second)
+    return present + _half_divergence(-first, -second) if both_sides else present
+
+
+def _half_divergence(first: Tensor, second: Tensor) -> Tensor:
+    log_first, log_second = F.logsigmoid(first), F.logsigmoid(second)
+    log_mean = torch.logaddexp(log_first, log_second) - math.log(2.0)
+    summed = log_first.exp() * (log_first - log_mean) + log_second.exp() * (log_second - log_mean)
+    return 0.5 * summed
+
+
+def mixed_logits(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
+    """The logit of share * sigmoid(first) + (1 - share) * sigmoid(second), for a share in 0..1.
+
+    By logarithms of both sides: nothing has to be clamped, however sure the predictions are.
+    """
+    log_first, log_second = torch.log(share), torch.log1p(-share)
+    present = torch.logaddexp(log_first + F.logsigmoid(first), log_second + F.logsigmoid(second))
+    absent = torch.logaddexp(log_first + F.logsigmoid(-first), log_second + F.logsigmoid(-second))
+    return present - absent
+
+
+def relation_logits(logits: Tensor, members: Tensor, temperature: float) -> Tensor:
+    """Row c, of (C, C), is the mean logits of the members of class c divided by the temperature.
+
+    ``members`` is (B, C) bool. A class without members has a row of 0, a probability of one half.
+    """
+    chosen = members.to(logits.dtype)
+    return chosen.T @ logits / chosen.sum(0).clamp(min=1)[:, None] / temperature
+
+
+def relation_gap(source_logits: Tensor, target: Tensor, rows: Tensor) -> Tensor:
+    """Symmetric divergence of sigmoid(source) and ``target`` over ``rows``, (C,) bool.
+
+    Sum of (P - Q) (log P - log Q) over 2 C: each entry's share is at least 0, although rows of
+    probabilities that do not sum to 1 can make either one-sided sum negative.
+    """
+    smallest = torch.finfo(target.dtype).tiny
+    log_ratio = F.logsigmoid(source_logits) - target.clamp(min=smallest).log()
+    entries = (torch.sigmoid(source_logits) - target) * log_ratio
+    kept = torch.where(rows[:, None], entries, torch.zeros_like(entries))
+    return kept.sum() / (2 * len(target))

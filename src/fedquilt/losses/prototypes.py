@@ -1,0 +1,78 @@
+"""Dual class prototypes: a mean feature for "absent" and one for "present", and what they tell."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedquilt.losses.pseudo_labels import NO_TAG
+
+Rounding = Literal["floor", "ceil"]
+
+
+def class_prototypes(features: Tensor, labels: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean features (C, 2, d) over annotated absent and present samples, and their counts (C, 2).
+
+    A side without samples has count 0 and a prototype of zeros that must not be used.
+    """
+    sides = torch.stack([known & (labels == 0), known & (labels == 1)], dim=2)  # (N, C, 2)
+    counts = sides.sum(0)
+    sums = torch.einsum("ncs,nd->csd", sides.to(features.dtype), features)
+    return sums / counts.clamp(min=1)[..., None], counts
+
+
+def absence_score(features: Tensor, prototypes: Tensor) -> Tensor:
+    """cos(absent prototype, feature) - cos(present prototype, feature), (N, C).
+
+    At or above 0 the class looks absent, below 0 it looks present.
+    """
+    similarity = torch.einsum(
+        "nd,csd->ncs", F.normalize(features, dim=1), F.normalize(prototypes, dim=2)
+    )
+    return similarity[..., 0] - similarity[..., 1]
+
+
+def most_certain(score: Tensor, candidates: Tensor, share: Tensor, rounding: Rounding) -> Tensor:
+    """Mark, per class, the ``share`` of the candidates with the highest score, (N, C) bool."""
+    wanted = candidates.sum(0).to(torch.float64) * share.to(torch.float64)
+    # 0.29 * 100 is 28.999... in binary: a hair's breadth must not cost a sample.
+    count = (wanted + 1e-9).floor() if rounding == "floor" else (wanted - 1e-9).ceil()
+    ranked = torch.where(candidates, score, torch.full_like(score, -math.inf))
+    order = ranked.argsort(dim=0, descending=True, stable=True)
+    places = torch.arange(len(score), device=score.device)[:, None].expand_as(order)
+    rank = torch.empty_like(order).scatter_(0, order, places)
+    return candidates & (rank < count)
+
+
+def tag_missing_labels(
+    tags: Tensor,
+    score: Tensor,
+    open_cells: Tensor,
+    negative_share: Tensor,
+    positive_share: Tensor,
+    rounding: Rounding = "floor",
+    *,
+    positives_need_negatives: bool = False,
+) -> Tensor:
+    """New tags (N, C) int8: the surest absent cells become 0, the surest present ones 1.
+
+    Only cells that are open and not tagged before can change; a tag is for ever.
+    """
+    residual = open_cells & (tags == NO_TAG)
+    absent = most_certain(score, residual & (score >= 0), negative_share, rounding)
+    present = most_certain(-score, residual & (score < 0), positive_share, rounding)
+    if positives_need_negatives:
+        present = present & absent.any(0)
+    return torch.where(absent, 0, torch.where(present, 1, tags)).to(tags.dtype)
+
+
+def decided_share(logits: Tensor, judged: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """Per class, the share of judged cells with a probability outside [low, high]; their count."""
+    probabilities = torch.sigmoid(logits)
+    decided = (probabilities < low) | (probabilities > high)
+    count = judged.sum(0)
+    return (decided & judged).sum(0) / count.clamp(min=1), count

@@ -1,0 +1,79 @@
+"""evaluate(): a model's report on a data set; un-annotated entries are skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import Weights, moved
+from fedquilt.data.augmentation.views import normalise
+from fedquilt.data.dataset import MultiLabelDataset
+from fedquilt.metrics import Report, score
+from fedquilt.models.network import Output
+from fedquilt.training.task import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """When and how a run is evaluated on the test images."""
+
+    every: int = 1  # rounds between evaluations; the last round is always evaluated
+    threshold: float = 0.5
+    strict: bool = False  # True: positive above the threshold only, not at it
+    batch_size: int = 256
+
+    def __post_init__(self) -> None:
+        for name in ("every", "batch_size"):
+            if getattr(self, name) < 1:
+                raise UserError(
+                    f"evaluation.{name} must be at least 1, found {getattr(self, name)}"
+                )
+        if not 0 <= self.threshold <= 1:
+            raise UserError(f"evaluation.threshold must be in 0..1, found {self.threshold}")
+
+
+def predict_probabilities(
+    forward: Callable[[Weights, Tensor], Output],
+    weights: Weights,
+    images: Tensor,
+    task: Task,
+    *,
+    batch_size: int,
+    device: torch.device,
+) -> Tensor:
+    """Probabilities (N, C) for uint8 images, batch by batch."""
+    viewing, weights = task.viewing, moved(weights, device)
+    batches = [
+        forward(weights, normalise(pixels.to(device), viewing.mean, viewing.std)).logits
+        for pixels in images.split(batch_size)
+    ]
+    return torch.sigmoid(torch.cat(batches).float()).cpu()
+
+
+def evaluate(
+    forward: Callable[[Weights, Tensor], Output],
+    weights: Weights,
+    dataset: MultiLabelDataset,
+    task: Task,
+    settings: Evaluation,
+    device: torch.device,
+) -> Report:
+    probabilities = predict_probabilities(
+        forward, weights, dataset.images, task, batch_size=settings.batch_size, device=device
+    )
+    return report_on(probabilities, dataset, settings)
+
+
+def report_on(probabilities: Tensor, dataset: MultiLabelDataset, settings: Evaluation) -> Report:
+    return score(
+        probabilities,
+        dataset.labels,
+        dataset.known,
+        dataset.classes,
+        threshold=settings.threshold,
+        strict=settings.strict,
+    )

@@ -1,0 +1,130 @@
+"""What would leave a site under a method and a policy, part by part, before anything does."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Mean, Part, Update, addressed, update_bytes
+from fedquilt.core.totals import Accumulator
+from fedquilt.core.tree import leaves, tree_map
+from fedquilt.data.client_data import ClientData
+from fedquilt.models.network import read_weights
+from fedquilt.privacy.disclosure_floor import DisclosureFloor, small_cells
+from fedquilt.privacy.site_policy import SitePolicy
+from fedquilt.training.client import LOSS_PART
+from fedquilt.training.method import Method, State
+from fedquilt.training.task import Task
+
+EVERYTHING = "everything"
+LATER = "decided after training"
+
+WEIGHTS = ("body", "head", "buffers")  # of which a network may have no buffers, or no head rows
+
+When = Literal["once", "every round", "most rounds", "some rounds"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaving:
+    """One part of a message."""
+
+    part: str
+    when: When
+    kind: str | None  # Sum, Mean or Gather; None, as in what follows: not known beforehand
+    tensors: dict[str, tuple[int, ...]] | None  # name, empty for a part of one tensor -> shape
+    numbers: int | None
+    bytes: int | None
+    suppressed: tuple[str, ...]  # classes, or places of other cells, that are too small
+    refused: str | None  # why the policy does not let it leave
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def what_would_leave(
+    method: Method, data: ClientData, task: Task, policy: SitePolicy
+) -> list[Leaving]:
+    """The survey's parts, then a round's. Nothing is trained: of weights only the shapes are read.
+
+    A UserError says that the whole site is below the floor, or that the method or the size of a
+    message is against the policy.
+    """
+    refusal = policy.refuses_method(method)
+    if refusal:
+        raise UserError(refusal)
+    asked = method.survey(data)
+    answer = DisclosureFloor(policy.min_cell).on_survey(method, data, asked)
+    update = _expected(method, task, answer)
+    SitePolicy(max_message_bytes=policy.max_message_bytes).check(method, update)
+    at_first = {*asked, *update, *WEIGHTS}
+    later = dict.fromkeys(name for name in method.tells_of if name not in at_first)
+    kept = method.init_client(data)
+    always = {LOSS_PART: update.pop(LOSS_PART)}
+    rows: list[tuple[When, Mapping[str, Part | None], State]] = [
+        ("once", asked, {}),
+        ("most rounds" if later else "every round", update, kept),  # rounds with others lack these
+        ("every round", always, kept),
+        ("some rounds", later, kept),
+    ]
+    return [
+        _row(name, part, when, _suppressed(name, method, data, state, task, policy), policy)
+        for when, parts, state in rows
+        for name, part in parts.items()
+    ]
+
+
+def _expected(method: Method, task: Task, answer: Update) -> dict[str, Part]:
+    """A round's update in the shapes that the method declares, if this site were the only one."""
+    survey = Accumulator(answer, len(task.clients))
+    survey.add(task.clients[0], answer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a class that nobody here has may well be at other sites
+        server = method.init_server(read_weights(task.build_network()), task, survey.totals())
+    received = addressed(method.broadcast(server), task.clients[0])
+    return {**method.template(received, task), LOSS_PART: Mean(torch.zeros(()), 0.0)}
+
+
+def _suppressed(
+    part: str, method: Method, data: ClientData, state: State, task: Task, policy: SitePolicy
+) -> tuple[str, ...]:
+    if policy.min_cell <= 1:
+        return ()
+    small, empty = (small_cells(part, method, data, state, floor) for floor in (policy.min_cell, 0))
+    told = method.tells_of.get(part)
+    if isinstance(told, Mapping) and any(callable(rule) for rule in told.values()):
+        return (LATER,)
+    held_back = tree_map(lambda few, none: few & ~none, small, empty)
+    names = (name for _, cells in leaves(held_back) for name in _named(cells, task.classes))
+    return tuple(dict.fromkeys(names))
+
+
+def _named(small: Tensor, classes: Sequence[str]) -> list[str]:
+    if small.ndim == 0:
+        return [EVERYTHING] if bool(small) else []
+    return [name for name, is_small in zip(classes, small.tolist()) if is_small]
+
+
+def _row(
+    name: str, part: Part | None, when: When, suppressed: tuple[str, ...], policy: SitePolicy
+) -> Leaving:
+    kind, shapes, size = None, None, None
+    if part is not None:
+        kind, size = type(part).__name__, update_bytes({name: part})
+        shapes = {path: tuple(leaf.shape) for path, leaf in leaves(part.value)}
+    return Leaving(
+        part=name,
+        when=when,
+        kind=kind,
+        tensors=shapes,
+        numbers=None if shapes is None else sum(math.prod(shape) for shape in shapes.values()),
+        bytes=size,
+        suppressed=suppressed,
+        refused=policy.refuses_part(name),
+    )

@@ -1,0 +1,111 @@
+"""What leaves a client under a method, read off the method itself on a small task."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fedquilt.core.payload import Gather, Mean, Part, addressed, weight_of
+from fedquilt.core.registry import find
+from fedquilt.core.totals import Accumulator
+from fedquilt.core.tree import leaves
+from fedquilt.data.augmentation.views import Viewing, Views
+from fedquilt.data.client_data import ClientData
+from fedquilt.methods import all_methods
+from fedquilt.models.network import read_weights
+from fedquilt.models.spec import ModelSpec
+from fedquilt.training.client import LOSS_PART
+from fedquilt.training.method import Method
+from fedquilt.training.task import Task
+
+EXAMPLE = "5 classes, small-cnn, images of 1 x 16 x 16"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentPart:
+    name: str
+    kind: str  # Sum, Mean or Gather
+    tensors: dict[str, tuple[int, ...]]  # name, empty for a part of one tensor -> shape
+    weight_shape: tuple[int, ...] | None  # of a Mean, which is sent along
+    can_be_summed_securely: bool
+    per_image: bool = False  # shapes are for one image; otherwise for all of a client's
+
+    @property
+    def numbers(self) -> int:
+        return sum(math.prod(shape) for shape in self.tensors.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "tensors": {name: list(shape) for name, shape in self.tensors.items()},
+            "numbers": self.numbers,
+            "weight_shape": None if self.weight_shape is None else list(self.weight_shape),
+            "can_be_summed_securely": self.can_be_summed_securely,
+            "per_image": self.per_image,
+        }
+
+
+def sent_parts(method_name: str) -> list[SentPart]:
+    """Every part of a round's update, for the task that ``EXAMPLE`` names."""
+    method: Method = find("method", all_methods(), method_name)()
+    task = example_task(method)
+    survey = Accumulator(method.survey(example_data(task)), len(task.clients))
+    for client in task.clients:
+        survey.add(client, method.survey(example_data(task)))
+    server = method.init_server(read_weights(task.build_network()), task, survey.totals())
+    update = {
+        **method.template(addressed(method.broadcast(server), task.clients[0]), task),
+        LOSS_PART: Mean(torch.zeros(()), 0.0),
+    }
+    return [_described(name, part) for name, part in update.items()]
+
+
+def surveyed_parts(method_name: str) -> list[SentPart]:
+    """Every part that a client is asked for once, before the first round."""
+    method: Method = find("method", all_methods(), method_name)()
+    answer = method.survey(example_data(example_task(method)))
+    return [_described(name, part) for name, part in answer.items()]
+
+
+def _described(name: str, part: Part) -> SentPart:
+    return SentPart(
+        name=name,
+        kind=type(part).__name__,
+        tensors={path: tuple(leaf.shape) for path, leaf in leaves(part.value)},
+        weight_shape=tuple(weight_of(part).shape) if isinstance(part, Mean) else None,
+        can_be_summed_securely=not isinstance(part, Gather),
+        per_image=isinstance(part, Gather) and part.any_length,
+    )
+
+
+def example_data(task: Task) -> ClientData:
+    """Two black images with every label annotated: enough to ask a method what it would send.
+
+    They are the same image, so what is sent per image is sent once.
+    """
+    labels = torch.tensor([[0], [1]], dtype=torch.uint8).repeat(1, task.class_count)
+    return ClientData(
+        name=task.clients[0],
+        images=torch.zeros((2, *task.image_shape), dtype=torch.uint8),
+        indices=torch.arange(2),
+        labels=labels,
+        known=torch.ones_like(labels, dtype=torch.bool),
+        secret=b"example",
+    )
+
+
+def example_task(method: Method) -> Task:
+    model = method.network(ModelSpec())
+    return Task(
+        classes=tuple(f"class {number}" for number in range(5)),
+        clients=("a", "b"),
+        image_shape=(1, 16, 16),
+        model=model,
+        viewing=Viewing(views=Views(), mean=model.mean, std=model.std),
+        round_count=1,
+        seed=0,
+    )

@@ -1,0 +1,137 @@
+"""Recipe: everything that decides a run's numbers, as one frozen value."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedquilt.core.errors import UserError
+from fedquilt.core.settings import Tables, plain, read
+from fedquilt.data.annotations import ANNOTATIONS
+from fedquilt.data.annotations.rules import Annotation
+from fedquilt.data.augmentation.views import Views
+from fedquilt.data.partitions import PARTITIONS
+from fedquilt.data.partitions.partition import Partition
+from fedquilt.data.source import Source
+from fedquilt.data.sources import SOURCES
+from fedquilt.methods import all_methods
+from fedquilt.metrics.evaluation import Evaluation
+from fedquilt.models.spec import ModelSpec
+from fedquilt.training.method import Method
+
+NO_PATHS = ("random", "timm")  # model.weights that name no file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What to train, on what, by whom, how, and for how long."""
+
+    data: Source
+    partition: Partition
+    annotation: Annotation
+    model: ModelSpec = ModelSpec()
+    views: Views = Views()
+    method: Method
+    rounds: int = 40
+    cohort_size: int | None = None  # clients a round; all of them when left out
+    seed: int = 0  # of the network, the training and, unless given apart, the allocation
+    allocation_seed: int | None = None  # of who holds and who annotates what
+    evaluation: Evaluation = Evaluation()
+    checkpoint_every: int = 1  # rounds
+    min_cell: int = 0  # disclosure floor: what tells of fewer patients than that is not sent
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, found {getattr(self, name)}")
+        if self.min_cell < 0:
+            raise UserError(f"min_cell must be 0 or more, found {self.min_cell}")
+        if self.cohort_size is not None and self.cohort_size < 1:
+            raise UserError(f"cohort_size must be at least 1, found {self.cohort_size}")
+
+    def to_dict(self) -> dict[str, Any]:
+        settings: dict[str, Any] = plain(self, _tables())
+        return settings
+
+    @property
+    def hash(self) -> str:
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+
+
+def recipe_from(settings: Mapping[str, Any]) -> Recipe:
+    recipe: Recipe = read(Recipe, settings, "recipe", _tables())
+    return recipe
+
+
+def read_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
+    """A recipe from a TOML or JSON file; relative paths in it start at the file's own folder."""
+    return recipe_from(with_overrides(read_settings(path), overrides))
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        settings: dict[str, Any] = (
+            json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        )
+    except OSError as error:
+        raise UserError(f"the recipe {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"the recipe {path} is not valid {path.suffix[1:]}: {error}") from error
+    if not isinstance(settings, dict):
+        raise UserError(f"the recipe {path} must be a table of settings")
+    return _anchored(settings, path.resolve().parent)
+
+
+def with_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Settings with ``method.warmup_rounds=20`` and the like applied; the value is TOML."""
+    result: Any = copy.deepcopy(dict(settings))
+    for override in overrides:
+        place, equals, text = override.partition("=")
+        if not equals or not place.strip():
+            raise UserError(f"--set needs PLACE=VALUE, e.g. rounds=20; found {override!r}")
+        *parents, key = place.strip().split(".")
+        table = result
+        for parent in parents:
+            table = table.setdefault(parent, {})
+            if not isinstance(table, dict):
+                raise UserError(f"--set {override!r}: {parent!r} is not a table of settings")
+        table[key] = _value(text.strip())
+    return result  # type: ignore[no-any-return]
+
+
+def _value(text: str) -> Any:
+    """A TOML value; what is none (``fedmlp``, ``none``) is a bare word, or nothing."""
+    if text == "none":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _anchored(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Make relative paths of the user's own files absolute: a run can be resumed from anywhere."""
+    places = {"data": ("folder", "labels", "label_names"), "model": ("weights",)}
+    for table, keys in places.items():
+        for key in keys:
+            given = settings.get(table)
+            entry = given.get(key) if isinstance(given, dict) else None
+            if isinstance(entry, str) and entry not in NO_PATHS and (folder / entry).exists():
+                settings[table][key] = str((folder / entry).resolve())
+    return settings
+
+
+def _tables() -> Tables:
+    return {
+        Source: ("data source", SOURCES),
+        Partition: ("partition", PARTITIONS),
+        Annotation: ("annotation", ANNOTATIONS),
+        Method: ("method", all_methods()),
+    }

@@ -1,0 +1,236 @@
+"""Docstrings, fields and field comments of dataclasses, read from source text."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib.util import find_spec, resolve_name
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ModuleSource:
+    name: str
+    is_package: bool
+    tree: ast.Module
+    comments: dict[int, str]  # by line
+    comment_lines: frozenset[int]  # those that hold a comment and nothing else
+
+
+@dataclass(frozen=True)
+class ClassDefinition:
+    module: ModuleSource
+    node: ast.ClassDef
+
+
+@dataclass(frozen=True)
+class AliasDefinition:
+    """A name that stands for an expression, such as ``Rounding = Literal["floor", "ceil"]``."""
+
+    meaning: ast.expr
+
+
+Definition = ClassDefinition | AliasDefinition
+
+
+def find_definition(module_name: str, name: str) -> Definition | None:
+    """Imports are followed within the module's own top package and into fedquilt."""
+    module = read_module(module_name)
+    if module is None:
+        return None
+    for statement in module.tree.body:
+        if isinstance(statement, ast.ClassDef) and statement.name == name:
+            return ClassDefinition(module, statement)
+        if isinstance(statement, ast.Assign) and _is_name(statement.targets[0], name):
+            return AliasDefinition(statement.value)
+        if isinstance(statement, ast.AnnAssign) and _is_name(statement.target, name):
+            return AliasDefinition(statement.value) if statement.value is not None else None
+        if isinstance(statement, ast.ImportFrom):
+            for alias in statement.names:
+                if (alias.asname or alias.name) == name:
+                    return _find_imported(module, statement, alias.name)
+    return None
+
+
+def _is_name(target: ast.expr, name: str) -> bool:
+    return isinstance(target, ast.Name) and target.id == name
+
+
+def _find_imported(module: ModuleSource, statement: ast.ImportFrom, name: str) -> Definition | None:
+    package = module.name if module.is_package else module.name.rpartition(".")[0]
+    source = statement.module or ""
+    if statement.level:
+        source = resolve_name("." * statement.level + source, package)
+    is_followed = _top(source) in (_top(module.name), "fedquilt")
+    return find_definition(source, name) if is_followed else None
+
+
+def _top(module_name: str) -> str:
+    return module_name.partition(".")[0]
+
+
+@lru_cache(maxsize=256)
+def read_module(name: str) -> ModuleSource | None:
+    path = _path(name)
+    if path is None:
+        return None
+    text = path.read_text(encoding="utf-8")
+    found = [
+        token
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    return ModuleSource(
+        name=name,
+        is_package=path.name == "__init__.py",
+        tree=ast.parse(text),
+        comments={token.start[0]: token.string.lstrip("# ") for token in found},
+        comment_lines=frozenset(t.start[0] for t in found if t.line.lstrip().startswith("#")),
+    )
+
+
+def _path(name: str) -> Path | None:
+    """The module's file. Only the top package is asked for: asking for more imports parents."""
+    top, *inner = name.split(".")
+    spec = find_spec(top)
+    if spec is None:
+        return None
+    candidates = [Path(spec.origin)] if spec.origin and not inner else []
+    for root in spec.submodule_search_locations or ():
+        place = Path(root, *inner)
+        candidates += [place.with_name(f"{place.name}.py"), place / "__init__.py"]
+    return next((path for path in candidates if path.suffix == ".py" and path.is_file()), None)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One setting; ``fields`` are those of the dataclass it holds, if it holds one."""
+
+    name: str
+    type: str
+    default: str | None  # as it is written; None: it must be given
+    comment: str
+    fields: tuple[Field, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = {
+            "name": self.name,
+            "type": self.type,
+            "default": self.default,
+            "required": self.default is None,
+            "comment": self.comment,
+        }
+        nested = {"fields": [field.to_dict() for field in self.fields]} if self.fields else {}
+        return plain | nested
+
+
+@dataclass(frozen=True)
+class ClassSource:
+    docstring: str
+    module_docstring: str
+    fields: tuple[Field, ...]  # also those of the parents, in the order a dataclass has them
+    constants: dict[str, Any]  # class variables that are written out, such as ``variants``
+
+
+def read_class(place: str) -> ClassSource:
+    """Read ``"package.module:Class"``; LookupError if there is no such source."""
+    module_name, _, class_name = place.partition(":")
+    found = find_definition(module_name, class_name)
+    if not isinstance(found, ClassDefinition):
+        raise LookupError(f"no source of a class {place}")
+    constants: dict[str, Any] = {}
+    for each in reversed(list(_lineage(found))):
+        constants |= _constants(each.node)
+    return ClassSource(
+        docstring=ast.get_docstring(found.node) or "",
+        module_docstring=ast.get_docstring(found.module.tree) or "",
+        fields=_all_fields(found),
+        constants=constants,
+    )
+
+
+def _all_fields(found: ClassDefinition) -> tuple[Field, ...]:
+    """A field that a child declares again keeps the place its parent gave it."""
+    fields: dict[str, Field] = {}
+    for each in reversed(list(_lineage(found))):
+        fields |= {field.name: field for field in _own_fields(each)}
+    return tuple(fields.values())
+
+
+def _lineage(found: ClassDefinition) -> Iterator[ClassDefinition]:
+    """The class and those of its parents whose source can be followed, youngest first."""
+    yield found
+    for base in found.node.bases:
+        if isinstance(base, ast.Name):
+            parent = find_definition(found.module.name, base.id)
+            if isinstance(parent, ClassDefinition):
+                yield from _lineage(parent)
+
+
+def _declarations(node: ast.ClassDef, *, class_variables: bool) -> Iterator[ast.AnnAssign]:
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            is_class_variable = ast.unparse(statement.annotation).startswith("ClassVar")
+            if is_class_variable == class_variables:
+                yield statement
+
+
+def _constants(node: ast.ClassDef) -> dict[str, Any]:
+    found = {}
+    for statement in _declarations(node, class_variables=True):
+        if statement.value is not None:
+            try:
+                found[ast.unparse(statement.target)] = ast.literal_eval(statement.value)
+            except ValueError:
+                continue  # computed, so it cannot be shown
+    return found
+
+
+def _own_fields(found: ClassDefinition) -> Iterator[Field]:
+    for statement in _declarations(found.node, class_variables=False):
+        field = Field(
+            name=ast.unparse(statement.target),
+            type=ast.unparse(statement.annotation),
+            default=_default(statement.value),
+            comment=_comment(found.module, statement),
+        )
+        yield _with_meaning(field, found.module, statement.annotation)
+
+
+def _with_meaning(field: Field, module: ModuleSource, annotation: ast.expr) -> Field:
+    """Spell out a type that has a name: an alias as what it stands for, settings as fields."""
+    if not isinstance(annotation, ast.Name):
+        return field
+    meant = find_definition(module.name, annotation.id)
+    if isinstance(meant, AliasDefinition):
+        return replace(field, type=ast.unparse(meant.meaning))
+    return field if meant is None else replace(field, fields=_all_fields(meant))
+
+
+def _default(value: ast.expr | None) -> str | None:
+    """As written; of ``field(default_factory=lambda: X)`` the X."""
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == "field":
+        given = {keyword.arg: keyword.value for keyword in value.keywords}
+        factory = given.get("default_factory")
+        if factory is None:
+            return _default(given.get("default"))
+        return ast.unparse(factory.body) if isinstance(factory, ast.Lambda) else _call(factory)
+    return None if value is None else ast.unparse(value)
+
+
+def _call(factory: ast.expr) -> str:
+    return f"{ast.unparse(factory)}()"
+
+
+def _comment(module: ModuleSource, statement: ast.AnnAssign) -> str:
+    """What stands behind the field, and on the comment lines right below it."""
+    last = statement.end_lineno or statement.lineno
+    while last + 1 in module.comment_lines:
+        last += 1
+    lines = range(statement.lineno, last + 1)
+    return " ".join(module.comments[line] for line in lines if line in module.comments)

@@ -1,0 +1,155 @@
+"""A run's pictures: curves per class, pseudo labels, and who annotated what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedquilt.reports.style import (
+    MEAN_COLOUR,
+    QUIET,
+    house_style,
+    line_look,
+    mean_or_none,
+    new_figure,
+    percent,
+    prepare_round_axes,
+    save,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from fedquilt.data.allocation import Allocation
+    from fedquilt.data.checks.annotation_map import AnnotationMap
+    from fedquilt.data.dataset import MultiLabelDataset
+    from fedquilt.runs.finished_run import Run
+
+History = Sequence[Mapping[str, Any]]
+MOST_COLUMNS = 40  # clients that an annotation map can show
+
+
+def save_run_pictures(run: Run, train: MultiLabelDataset | None = None) -> list[Path]:
+    """Draw all that apply into the run's ``pictures`` folder; the map needs the training data."""
+    folder, drawn = run.folder.pictures, []
+    if any(record.get("per_class_auc") for record in run.history):
+        drawn.append(folder / "class-curves.png")
+        save_class_curves(run.history, run.classes, drawn[-1])
+    if any(record.get("pseudo_labels") for record in run.history):
+        drawn.append(folder / "pseudo-labels.png")
+        save_pseudo_label_picture(run.history, run.classes, drawn[-1])
+    if train is not None and len(run.allocation.holdings) <= MOST_COLUMNS:
+        drawn.append(folder / "annotation-map.png")
+        _save_annotation_map(run.allocation, train, drawn[-1])
+    return drawn
+
+
+def save_class_curves(history: History, classes: Sequence[str], path: Path) -> None:
+    """The AUC of every class over rounds, and in bold their mean; the legend is a ranking."""
+    records = [record for record in history if record.get("per_class_auc")]
+    rounds = [record["round"] for record in records]
+    curves = {name: [record["per_class_auc"][name] for record in records] for name in classes}
+    mean = [mean_or_none(record["per_class_auc"].values()) for record in records]
+    with house_style():
+        figure = new_figure(7.6, max(3.8, 0.6 + 0.2 * len(classes)))
+        axes = figure.add_subplot()
+        prepare_round_axes(axes, "AUC per class on the test images")
+        axes.set_ylabel("AUC (%)")
+        for position, name in enumerate(classes):
+            label = f"{percent(_last(curves[name]))}  {name}"
+            _draw(axes, rounds, curves[name], label, line_look(position, len(rounds)))
+        bold = line_look(0, len(rounds)) | {"color": MEAN_COLOUR, "linewidth": 2.6}
+        _draw(axes, rounds, mean, f"{percent(_last(mean))}  mean", bold)
+        _mark_chance(axes)
+        handles, labels = axes.get_legend_handles_labels()
+        ranked = _ranking([*(_last(curves[name]) for name in classes), _last(mean)])
+        axes.legend(
+            [handles[place] for place in ranked],
+            [labels[place] for place in ranked],
+            title="last round",
+            loc="upper left",
+            bbox_to_anchor=(1.01, 1.0),
+        )
+        save(figure, path)
+
+
+def save_pseudo_label_picture(history: History, classes: Sequence[str], path: Path) -> None:
+    """How many labels clients filled in, and how many of them rightly, per class over rounds."""
+    records = [record for record in history if record.get("pseudo_labels")]
+    rounds = [record["round"] for record in records]
+    rows = (("positive", "filled in as present"), ("negative", "filled in as absent"))
+    columns = (("number", "{}s"), ("precision (%)", "{}_precision"), ("recall (%)", "{}_recall"))
+    with house_style():
+        figure = new_figure(11, max(5.2, 0.6 + 0.2 * len(classes)))
+        grid = figure.subplots(2, 3, sharex=True)
+        for row, (sign, words) in enumerate(rows):
+            for column, (quantity, key) in enumerate(columns):
+                axes = grid[row][column]
+                scale = 1 if column == 0 else 100
+                for position, name in enumerate(classes):
+                    values = [record["pseudo_labels"][name][key.format(sign)] for record in records]
+                    look = line_look(position, len(rounds))
+                    _draw(axes, rounds, values, name, look, scale=scale)
+                prepare_round_axes(axes, f"{words}: {quantity}", name_rounds=row == 1)
+                if column:
+                    axes.set_ylim(-3, 103)
+        figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside right upper")
+        save(figure, path)
+
+
+def _draw(
+    axes: Axes,
+    rounds: Sequence[int],
+    values: Sequence[float | None],
+    label: str,
+    look: Mapping[str, Any],
+    scale: float = 100,
+) -> None:
+    """One line; a round in which the number is undefined leaves a gap."""
+    points = [float("nan") if value is None else scale * value for value in values]
+    axes.plot(rounds, points, label=label, **look)
+
+
+def _mark_chance(axes: Axes) -> None:
+    axes.axhline(50, color=QUIET, linewidth=0.8, linestyle=(0, (4, 4)))
+    axes.annotate(
+        "chance",
+        (0.995, 50),
+        (0, 2),
+        xycoords=axes.get_yaxis_transform(),  # across in shares of the axes, up in percent
+        textcoords="offset points",
+        ha="right",
+        color=QUIET,
+        fontsize=7,
+    )
+
+
+def _last(values: Sequence[float | None]) -> float | None:
+    return values[-1] if values else None
+
+
+def _ranking(values: Sequence[float | None]) -> list[int]:
+    """Places by value, best first, undefined ones last."""
+    return sorted(range(len(values)), key=lambda p: (values[p] is None, -(values[p] or 0)))
+
+
+def _save_annotation_map(allocation: Allocation, train: MultiLabelDataset, path: Path) -> None:
+    from fedquilt.reports.annotation_picture import save_annotation_picture
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with house_style():
+        save_annotation_picture(annotation_map_of(allocation, train), path)
+
+
+def annotation_map_of(allocation: Allocation, train: MultiLabelDataset) -> AnnotationMap:
+    """The map of a run's clients, as its recipe hands out images and annotations."""
+    from fedquilt.data.checks.annotation_map import AnnotationMap
+
+    return AnnotationMap(
+        classes=allocation.classes,
+        sites=tuple(holding.name for holding in allocation.holdings),
+        images=tuple(len(holding.indices) for holding in allocation.holdings),
+        annotated=tuple(tuple(each.known.sum(0).tolist()) for each in allocation.holdings),
+        positives=tuple(map(tuple, allocation.positive_counts(train.labels).tolist())),
+    )

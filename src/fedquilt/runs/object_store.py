@@ -1,0 +1,83 @@
+"""Trees of tensors on disk, named by the hash of their content: an altered file is found out."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from fedquilt.core.atomic_files import wait_for_disk, write_bytes
+from fedquilt.core.tree import Tree, flatten, unflatten
+
+EMPTY = "empty"  # the key of a tree without tensors, which needs no file
+
+
+class DamagedObject(ValueError):
+    """A stored tree that is missing, cut short or altered."""
+
+
+class ObjectStore:
+    """Safetensors files only: nothing that is read here can run code."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._whole: set[str] = set()  # keys whose files this process has written or read
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def put(self, tree: Tree) -> str:
+        """Store a tree and return its key. Equal trees have equal keys."""
+        flat = {name: tensor.detach().cpu().contiguous() for name, tensor in flatten(tree).items()}
+        if not flat:
+            return EMPTY
+        content = save(_apart(flat))
+        key = hashlib.sha256(content).hexdigest()
+        path = self._path(key)
+        if key not in self._whole or not path.exists():  # an older file may be damaged
+            write_bytes(path, content, durable=False)
+            self._whole.add(key)
+        return key
+
+    def get(self, key: str) -> Any:
+        if key == EMPTY:
+            return {}
+        try:
+            content = self._path(key).read_bytes()
+        except OSError as error:
+            raise DamagedObject(f"{self._path(key).name} cannot be read: {error}") from error
+        if hashlib.sha256(content).hexdigest() != key:
+            raise DamagedObject(f"{self._path(key).name} was cut short or altered")
+        try:
+            tree = unflatten(load(content))
+        except SafetensorError as error:
+            raise DamagedObject(f"{self._path(key).name} is not safetensors: {error}") from error
+        self._whole.add(key)
+        return tree
+
+    def make_durable(self, keys: set[str]) -> None:
+        """Wait until the disk holds these objects, so that a power cut cannot undo them."""
+        for key in keys - {EMPTY}:
+            wait_for_disk(self._path(key))
+        wait_for_disk(self._folder)
+
+    def keep_only(self, keys: set[str]) -> None:
+        for path in self._folder.iterdir():
+            if path.stem not in keys:
+                path.unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{key}.safetensors"
+
+
+def _apart(flat: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copies where tensors share memory, which safetensors refuses and states may do."""
+    seen: set[int] = set()
+    result = {}
+    for name, tensor in flat.items():
+        storage = tensor.untyped_storage().data_ptr()
+        result[name] = tensor.clone() if storage in seen else tensor
+        seen.add(storage)
+    return result

@@ -1,0 +1,148 @@
+"""RunFolder: where a run writes, one process at a time, and its history by round."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from fedquilt.core.atomic_files import wait_for_disk, write_bytes
+import fcntl
+import os
+from typing import IO, Any
+from fedquilt.core.atomic_files import write_json
+from fedquilt.data.allocation import Allocation
+from fedquilt.core.errors import UserError
+from fedquilt.recipes.recipe import Recipe, recipe_from
+
+class History:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def append(self, record: dict[str, Any]) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record, allow_nan=False) + "\n")
+
+    def make_durable(self) -> None:
+        """Wait for the disk, so that no power cut leaves a checkpoint without its history."""
+        wait_for_disk(self._path)
+
+    def read(self) -> list[dict[str, Any]]:
+        """The whole lines; one that a killed process left unfinished is not a round."""
+        if not self._path.exists():
+            return []
+        records = []
+        for line in self._path.read_text(encoding="utf-8").splitlines():
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return records
+
+    def cut_to(self, round_count: int) -> None:
+        """Forget rounds that no checkpoint holds: they will be run again."""
+        lines = [json.dumps(record) for record in self.read()[:round_count]]
+        write_bytes(self._path, "".join(line + "\n" for line in lines).encode())
+
+
+MODELS_AT_SITES = (
+    "there is no model in it: under this method every site has its own, which never leaves it; "
+    "each site writes its own with: fedquilt site model KIT SITE_TOML --out FOLDER"
+)
+
+
+class RunFolder:
+    """Names of what a run leaves behind, in one place."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.recipe = path / "recipe.json"
+        self.partition = path / "partition.npz"
+        self.result = path / "result.json"
+        self.model = path / "model.json"
+        self.checkpoints = path / "checkpoints"
+        self.pictures = path / "pictures"
+        self.history = History(path / "history.jsonl")
+
+    def begin(self, recipe: Recipe, *, resume: bool) -> IO[str]:
+        """Claim the folder for this process; the file returned holds the claim until closed."""
+        if self.recipe.exists():
+            if not resume:
+                raise UserError(
+                    f"{self.path} already holds a run; continue it with --resume, "
+                    "or give another folder with --out"
+                )
+            self._refuse_other_recipe(recipe)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"{self.path} cannot be a run folder: {error.strerror}; give another --out"
+            ) from error
+        return self._claim()
+
+    def keep(self, recipe: Recipe, allocation: Allocation) -> None:
+        """Save the recipe and who holds what; a run that goes on must find both as they were.
+
+        Not before the data were loaded: a wrong path must not leave a folder that refuses the
+        corrected recipe.
+        """
+        if self.partition.exists() and Allocation.load(self.partition).hash != allocation.hash:
+            raise UserError(
+                f"the data have changed since {self.path} was begun: its clients would hold other "
+                "images or labels than before; restore the data, or give another --out"
+            )
+        allocation.save(self.partition)
+        write_json(self.recipe, recipe.to_dict())
+
+    def read_recipe(self) -> Recipe:
+        return recipe_from(self.read_json(self.recipe))
+
+    def read_json(self, path: Path) -> Any:
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UserError(
+                f"{self.path} holds no {path.name}: it is not a run folder, or the run has not "
+                "come that far"
+            ) from None
+        except ValueError as error:  # no JSON, or no text at all
+            raise UserError(f"{path} is damaged: {error}") from error
+
+    def _claim(self) -> IO[str]:
+        claim = (self.path / ".claim").open("w")
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            claim.close()
+            raise UserError(
+                f"another process is running in {self.path}; wait for it, or give another --out"
+            ) from None
+        claim.write(f"{os.getpid()}\n")
+        claim.flush()
+        return claim
+
+    def _refuse_other_recipe(self, recipe: Recipe) -> None:
+        begun, given = self.read_json(self.recipe), recipe.to_dict()
+        differing = sorted(_differences(begun, given, ""), key=_names_first)
+        if differing:
+            raise UserError(
+                f"{self.path} was begun with another recipe; it differs in "
+                f"{', '.join(differing[:8])}. Resume with the same recipe (or with none: "
+                f"`fedquilt run --out {self.path} --resume`), or give another --out"
+            )
+
+
+def _names_first(place: str) -> tuple[bool, str]:
+    return not place.endswith(".name"), place
+
+
+def _differences(one: Any, two: Any, place: str) -> list[str]:
+    if isinstance(one, dict) and isinstance(two, dict):
+        return [
+            found
+            for key in one.keys() | two.keys()
+            for found in _differences(
+                one.get(key), two.get(key), f"{place}.{key}" if place else key
+            )
+        ]
+    return [] if one == two else [place]

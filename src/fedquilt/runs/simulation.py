@@ -1,0 +1,76 @@
+"""Simulation: a recipe's clients on one machine, with the truth that methods must not see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from fedquilt.data.allocation import allocate
+from fedquilt.data.allocation import Allocation, Holding
+from fedquilt.data.client_data import ClientData
+from fedquilt.data.dataset import MultiLabelDataset
+from fedquilt.data.augmentation.views import Viewing
+from fedquilt.data.source import Splits
+from fedquilt.core.errors import UserError
+from fedquilt.recipes.recipe import Recipe
+from fedquilt.training.task import Task
+
+POOLED = "pooled"
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Who holds what, and the task they share."""
+
+    splits: Splits
+    allocation: Allocation  # as the recipe says, also where a bound sees more than that
+    clients: Mapping[str, ClientData]  # as the method sees them
+    task: Task
+
+
+def simulate(recipe: Recipe, cache: Path, splits: Splits | None = None) -> Simulation:
+    """Load the data and hand it out; ``splits`` saves loading it again for another recipe."""
+    splits = recipe.data.load(cache) if splits is None else splits
+    seed = recipe.seed if recipe.allocation_seed is None else recipe.allocation_seed
+    allocation = allocate(splits.train, recipe.partition, recipe.annotation, seed)
+    holdings = _as_the_method_sees(recipe, allocation, splits.train)
+    # In a deployment the sites agree on it among themselves; here the server's code never reads it.
+    secret = f"fedquilt simulation {recipe.seed}".encode()
+    clients = {holding.name: ClientData.of(splits.train, holding, secret) for holding in holdings}
+    task = Task(
+        classes=splits.train.classes,
+        clients=tuple(clients),
+        image_shape=tuple(splits.train.images.shape[1:]),  # type: ignore[arg-type]
+        model=recipe.method.network(recipe.model),
+        viewing=Viewing(views=recipe.views, mean=recipe.model.mean, std=recipe.model.std),
+        round_count=recipe.rounds,
+        seed=recipe.seed,
+    )
+    return Simulation(splits, allocation, clients, task)
+
+
+def _as_the_method_sees(
+    recipe: Recipe, allocation: Allocation, train: MultiLabelDataset
+) -> tuple[Holding, ...]:
+    holdings = allocation.holdings
+    if recipe.method.needs_complete_labels:
+        holdings = tuple(_revealed(holding, train) for holding in holdings)
+    if recipe.method.needs_pooled_data:
+        indices = torch.cat([holding.indices for holding in holdings]).unique()
+        holdings = (_revealed(Holding(POOLED, indices, train.known[indices]), train),)
+    return holdings
+
+
+def _revealed(holding: Holding, train: MultiLabelDataset) -> Holding:
+    known = train.known[holding.indices]
+    if not bool(known.all()):
+        blanks = int((~known).sum())
+        raise UserError(
+            f"this bound needs complete labels, but {blanks} of {known.numel()} labels at "
+            f"{holding.name!r} are blank in the data itself; it is for data whose annotation is "
+            "hidden by a recipe, not for data that was never annotated"
+        )
+    return Holding(holding.name, holding.indices, known)

@@ -1,0 +1,1 @@
+"""The method contract, one client's round, and the server's rounds."""

@@ -1,0 +1,225 @@
+"""run_client(): one client's round, the same code on every engine."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from threading import Event
+
+import torch
+from torch import Tensor
+
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Mean, Update, placed
+from fedquilt.core.seeding import generator_for, seed_network_draws
+from fedquilt.core.tree import Weights, moved
+from fedquilt.data.batches import Batch, ordered_batches
+from fedquilt.data.client_data import ClientData
+from fedquilt.models.cast_weights import cast_lent
+from fedquilt.models.network import LiveWeights, Network, Output
+from fedquilt.training.client_step import (
+    names_of_draws,
+    stage_optimizer,
+    step_batches,
+    step_count,
+    take_look,
+    take_step,
+    trained_parameters,
+)
+from fedquilt.training.method import Local, Method, Stage, State
+from fedquilt.training.task import Task
+
+LOSS_PART = "training_loss"  # added by the engine to what a method sends
+HOST = torch.device("cpu")
+
+
+class Interrupted(Exception):
+    """A client's round that nobody waits for any more."""
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Scratch networks that every client on this machine uses in turn."""
+
+    training: Network
+    frozen: Network  # always in evaluation mode; weights are lent to it call by call
+    device: torch.device
+    prediction_batch: int = 256  # images at a time where nothing is trained
+    interrupt: Event = field(default_factory=Event)  # once set, rounds end before their next step
+
+    @classmethod
+    def of(cls, task: Task, device: torch.device) -> Workspace:
+        networks = [task.build_network().to(device) for _ in range(2)]
+        return cls(networks[0].train(), networks[1].eval(), device)
+
+    @cached_property
+    def trained(self) -> LiveWeights:
+        """The weights of the network in training."""
+        return LiveWeights(self.training)
+
+    def twin(self) -> Workspace:
+        """Another one, for a client beside this one's; they are interrupted together."""
+        networks = copy.deepcopy((self.training, self.frozen))
+        return Workspace(*networks, self.device, self.prediction_batch, self.interrupt)
+
+    def forward(self, weights: Weights, images: Tensor) -> Output:
+        with torch.no_grad(), self._casting(weights):
+            output: Output = torch.func.functional_call(self.frozen, weights, (images,))
+        return output
+
+    def _casting(self, lent: Weights) -> AbstractContextManager[None]:
+        kind = self.device.type
+        if not torch.is_autocast_enabled(kind):
+            return nullcontext()
+        return cast_lent(self.frozen, lent, torch.get_autocast_dtype(kind))
+
+    def predict(
+        self, batches: Callable[[str, int], Iterator[Batch]], weights: Weights, view: str
+    ) -> Output:
+        """Features and logits of all of a client's images, in the order it holds them."""
+        outputs = [
+            self.forward(weights, batch.views[0]) for batch in batches(view, self.prediction_batch)
+        ]
+        features, logits, _ = zip(*outputs)  # a feature per class would fill the memory
+        return Output(torch.cat(features), torch.cat(logits))
+
+
+@dataclass
+class Training:
+    """What a client's stages leave behind for its report."""
+
+    loss: Tensor  # the sum over all steps
+    steps: int = 0
+    memory: State = field(default_factory=dict)  # the optimisers', by stage, if it is to be kept
+
+
+def run_client(
+    method: Method,
+    task: Task,
+    workspace: Workspace,
+    data: ClientData,
+    received: State,
+    kept: State,
+    round_index: int,
+    *,
+    has_own_draws: bool = True,
+) -> tuple[Update, State]:
+    """Train for one round; return what is sent and what the client keeps.
+
+    All randomness comes from the names (run, round, client), so neither the order of clients nor
+    an interruption changes a bit.
+
+    Args:
+        has_own_draws: torch's own generator, of which dropout and the like draw, is the client's
+            for the round. Threads share that generator, so there it must be nobody's.
+    """
+    names = names_of_draws(task, data.name, round_index)
+    with _drawing(workspace.device, *names, "network") if has_own_draws else nullcontext():
+        here = moved(received, workspace.device)
+        local = open_round(method, task, workspace, data, here, kept, round_index)
+        workspace.trained.write(method.start(local))
+        local.state = method.begin(local)
+        done = Training(torch.zeros((), device=workspace.device))
+        for number, stage in enumerate(method.stages(round_index)):
+            local.stage, local.stage_number = stage.name, number
+            if stage.trains:
+                _train(method, task, workspace, local, stage, kept.get("optimizer", {}), done)
+            else:
+                _look(method, task, workspace, local, stage)
+    require_finite(done.loss, local)
+    update, state = close_round(method, local, workspace.trained.read(), done)
+    return placed(update, HOST), moved(state, HOST)
+
+
+def open_round(
+    method: Method,
+    task: Task,
+    workspace: Workspace,
+    data: ClientData,
+    received: State,
+    kept: State,
+    round_index: int,
+) -> Local:
+    """What the client sees before its first hook; what it has received is on the device."""
+    device = workspace.device
+    names = names_of_draws(task, data.name, round_index)
+    draws = generator_for(*names, "predictions")
+    batches = partial(ordered_batches, data, task.viewing, draws, device)
+    return Local(
+        round_index=round_index,
+        received=received,
+        state=moved(kept["method"] if "method" in kept else method.init_client(data), device),
+        data=data.to(device),
+        layout=task.layout,
+        model=workspace.training,
+        forward=workspace.forward,
+        predict=partial(workspace.predict, batches),
+        generator=generator_for(*names, "method"),
+    )
+
+
+def close_round(
+    method: Method, local: Local, weights: Weights, done: Training
+) -> tuple[Update, State]:
+    """What the client sends and keeps."""
+    update, state = method.finish(local, weights, done.steps)
+    new = {"method": state} | ({"optimizer": done.memory} if done.memory else {})
+    return {**update, LOSS_PART: Mean(done.loss / done.steps, float(done.steps))}, new
+
+
+def _train(
+    method: Method,
+    task: Task,
+    workspace: Workspace,
+    local: Local,
+    stage: Stage,
+    memory: State,
+    done: Training,
+) -> None:
+    """One stage's step loop."""
+    parameters = trained_parameters(workspace.training, stage)
+    optimizer = stage_optimizer(method, task, local, parameters)
+    if method.training.keep_optimizer and stage.name in memory:
+        optimizer.load_state(memory[stage.name])
+    live = {name: parameter.detach() for name, parameter in parameters.items()}
+    for batch in _batches(method, task, workspace, local, stage):
+        done.loss += take_step(method, local, batch, parameters, live, optimizer)
+        done.steps += 1
+    if method.training.keep_optimizer:
+        done.memory[stage.name] = optimizer.state()
+
+
+def _look(method: Method, task: Task, workspace: Workspace, local: Local, stage: Stage) -> None:
+    for batch in _batches(method, task, workspace, local, stage):
+        take_look(method, local, batch)
+
+
+def _batches(
+    method: Method, task: Task, workspace: Workspace, local: Local, stage: Stage
+) -> Iterator[Batch]:
+    """A stage's, until nobody waits for the round any more."""
+    pools = method.pools(local)
+    steps = step_count(method, stage, pools[0], len(local.data))
+    for batch in step_batches(method, task, local, pools, steps, workspace.device):
+        if workspace.interrupt.is_set():
+            raise Interrupted
+        yield batch
+
+
+@contextmanager
+def _drawing(device: torch.device, *names: int | str) -> Iterator[None]:
+    """Torch's own generators, seeded by these names, and afterwards as they were."""
+    with torch.random.fork_rng(devices=[]):
+        seed_network_draws(device, *names)
+        yield
+
+
+def require_finite(loss: Tensor, local: Local) -> None:
+    if not bool(torch.isfinite(loss)):
+        raise UserError(
+            f"the training loss of client {local.data.name!r} became {loss.item()} in round "
+            f"{local.round_index}; lower method.training.lr, or set method.training.clip_norm"
+        )

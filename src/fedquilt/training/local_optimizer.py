@@ -1,0 +1,154 @@
+"""LocalOptimizer: torch's Adam and SGD over named parameters, with explicit weight decay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedquilt.core.tree import Weights, clone, flatten, write_all
+from fedquilt.training.local_training import LocalTraining
+
+
+class LocalOptimizer:
+    """Steps a network in place.
+
+    ``annotated`` marks the classes whose head rows may decay where the training exempts the others:
+    with coupled decay, Adam turns the decay of a row that gets no gradient into full-size steps
+    towards zero.
+
+    A ``recordable`` one keeps all its numbers in tensors of fixed place, so that a recorded step
+    can be played with other ones: :meth:`restart` writes them.
+
+    ``are_all``: no other parameter of the network takes gradients.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        training: LocalTraining,
+        lr: float,
+        head: tuple[str, ...],
+        annotated: Tensor,
+        *,
+        recordable: bool = False,
+        are_all: bool = False,
+    ) -> None:
+        self._parameters = dict(parameters)
+        self._training = training
+        self._recordable = recordable
+        self._are_all = are_all
+        self._lr: float | Tensor = torch.tensor(lr, device=annotated.device) if recordable else lr
+        exempts = training.weight_decay > 0 and not training.decay_unannotated_rows
+        self._decayed_by_row = [name for name in self._parameters if name in head and exempts]
+        self._rows = annotated.to(torch.float32)
+        self._places: dict[str, Tensor] = {}  # of the optimiser's memory, once it has some
+        self._torch = self._build()
+        is_sgd = training.optimizer == "sgd" and not recordable
+        is_plain = is_sgd and training.momentum == 0 and training.weight_decay == 0
+        self._plain_lr = lr if is_plain else None
+
+    def step(self, gradients: Mapping[str, Tensor]) -> None:
+        for name, gradient in gradients.items():
+            self._parameters[name].grad = gradient
+        if self._training.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self._parameters.values(), self._training.clip_norm)
+        with torch.no_grad():
+            for name in self._decayed_by_row:
+                self._decay_rows(self._parameters[name])
+        if self._plain_lr is None:
+            self._torch.step()
+        else:
+            self._descend(self._plain_lr)
+
+    def backward(self, loss: Tensor) -> None:
+        """The loss's gradients of these parameters, and of no others."""
+        for parameter in self._parameters.values():
+            parameter.grad = None  # only now: backward then reuses their memory while it is warm
+        # Asked for some parameters only, torch first looks for the way to them.
+        loss.backward(inputs=None if self._are_all else list(self._parameters.values()))
+
+    def state(self) -> dict[str, dict[str, Tensor]]:
+        """The optimiser's memory by parameter name, for ``keep_optimizer``."""
+        memory: dict[str, dict[str, Tensor]] = clone(self._memory())
+        return memory
+
+    def _memory(self) -> dict[str, dict[str, Tensor]]:
+        state = self._torch.state
+        return {
+            name: {
+                key: torch.as_tensor(value)
+                for key, value in state[parameter].items()
+                if value is not None  # SGD without momentum
+            }
+            for name, parameter in self._parameters.items()
+            if state.get(parameter)
+        }
+
+    def load_state(self, saved: Mapping[str, Mapping[str, Tensor]]) -> None:
+        for name, memory in saved.items():
+            self._torch.state[self._parameters[name]] = {
+                # Adam counts its steps on the host, or would wait for the device at every step.
+                key: value.clone() if key == "step" else value.to(self._parameters[name]).clone()
+                for key, value in memory.items()
+            }
+
+    def restart(
+        self, lr: float, annotated: Tensor, saved: Mapping[str, Mapping[str, Tensor]]
+    ) -> None:
+        """As if built anew with these, but every number stays in its place; after a first step."""
+        assert isinstance(self._lr, Tensor)
+        self._lr.fill_(lr)
+        self._rows.copy_(annotated)
+        self._places = self._places or flatten(self._memory())  # looked up once
+        memory = flatten(saved)
+        kept = [path for path in self._places if path in memory]
+        write_all([self._places[path] for path in kept], [memory[path] for path in kept])
+        if zeroed := [place for path, place in self._places.items() if path not in memory]:
+            torch._foreach_zero_(zeroed)
+
+    def _build(self) -> torch.optim.Optimizer:
+        by_row = [self._parameters[name] for name in self._decayed_by_row]
+        whole = [p for name, p in self._parameters.items() if name not in self._decayed_by_row]
+        groups: list[dict[str, Any]] = [
+            {"params": whole, "weight_decay": self._training.weight_decay}
+        ]
+        if by_row:
+            groups.append({"params": by_row, "weight_decay": 0.0})
+        # Fused, all numbers of a step stay on the device, and it is one kernel or two.
+        how: dict[str, bool] = {"fused": True} if self._recordable else {}
+        if self._training.optimizer == "sgd":
+            return torch.optim.SGD(groups, lr=self._lr, momentum=self._training.momentum, **how)
+        if self._recordable and self._rows.is_cuda:
+            how["capturable"] = True
+        kind = torch.optim.AdamW if self._training.decay == "decoupled" else torch.optim.Adam
+        return kind(groups, lr=self._lr, betas=self._training.betas, **how)
+
+    @torch.no_grad()
+    def _descend(self, lr: float) -> None:
+        """A step of plain SGD, to the same bits but without what torch does around it."""
+        places: list[Tensor] = []
+        slopes: list[Tensor] = []
+        for parameter in self._parameters.values():
+            if parameter.grad is not None:
+                places.append(parameter)
+                slopes.append(parameter.grad)
+        if places:
+            torch._foreach_add_(places, slopes, alpha=-lr)
+
+    def _decay_rows(self, parameter: nn.Parameter) -> None:
+        rows = self._rows.reshape(-1, *([1] * (parameter.ndim - 1)))
+        if self._training.decay == "decoupled":
+            parameter.mul_(1.0 - self._lr * self._training.weight_decay * rows)
+        elif parameter.grad is not None:
+            parameter.grad = parameter.grad + self._training.weight_decay * rows * parameter
+
+
+def gradients_of(parameters: Mapping[str, nn.Parameter]) -> Weights:
+    """The gradients by name; a parameter the loss did not reach has a gradient of zero."""
+    return {
+        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        for name, parameter in parameters.items()
+    }

@@ -1,0 +1,55 @@
+"""LocalTraining: how a client trains in a round; every choice that decides rankings is a field."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from fedquilt.core.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining:
+    """Settings of the local optimisation; weight decay is never implicit."""
+
+    epochs: int = 1  # passes over the client's data in a round
+    steps: int | None = None  # optimiser steps in a round, instead of epochs
+    batch_size: int = 32  # images a step
+    optimizer: Literal["adam", "sgd"] = "adam"  # made anew every round, unless kept
+    lr: float = 3e-4  # learning rate
+    betas: tuple[float, float] = (0.9, 0.999)  # of Adam
+    momentum: float = 0.0  # of SGD
+    weight_decay: float = 0.0  # strength; it decides rankings, see docs/weight_decay.md
+    decay: Literal["coupled", "decoupled"] = "coupled"  # coupled: Adam with L2; decoupled: AdamW
+    decay_unannotated_rows: bool = (
+        True  # False: head rows of classes a client does not annotate rest
+    )
+    schedule: Literal["constant", "cosine"] = "constant"  # of the learning rate, over rounds
+    clip_norm: float | None = None  # of the gradient, after the method's correction
+    precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: autocast
+    keep_optimizer: bool = False  # carry the optimiser's memory from round to round
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "lr"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise UserError(f"training.{name} must be positive, found {getattr(self, name)}")
+        if self.steps is not None and self.steps <= 0:
+            raise UserError(f"training.steps must be positive or left out, found {self.steps}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise UserError(f"training.weight_decay must be >= 0, found {self.weight_decay}")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise UserError(f"training.betas must be in [0, 1), found {self.betas}")
+        if not 0 <= self.momentum < 1:
+            raise UserError(f"training.momentum must be in [0, 1), found {self.momentum}")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise UserError(
+                f"training.clip_norm must be positive or left out, found {self.clip_norm}"
+            )
+        if self.optimizer == "sgd" and self.decay == "decoupled" and self.weight_decay > 0:
+            raise UserError("training.decay = 'decoupled' is for adam; sgd has coupled decay only")
+
+    def lr_at(self, round_index: int, round_count: int) -> float:
+        if self.schedule == "constant":
+            return self.lr
+        return self.lr * 0.5 * (1.0 + math.cos(math.pi * round_index / max(round_count, 1)))

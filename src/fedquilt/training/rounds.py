@@ -1,0 +1,90 @@
+"""The server's loop, the same code on every engine, and the Engine it calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import broadcast_bytes
+from fedquilt.core.seeding import generator_for
+from fedquilt.core.totals import Totals
+from fedquilt.models.network import read_weights
+from fedquilt.training.client import LOSS_PART
+from fedquilt.training.method import Method, State
+from fedquilt.training.task import Task
+
+
+class Engine(Protocol):
+    def survey(self, method: Method) -> Totals: ...
+
+    def exchange(
+        self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
+    ) -> Totals: ...
+
+
+@dataclass(frozen=True)
+class Round:
+    """What the server has after a round."""
+
+    index: int
+    server: State
+    cohort: tuple[str, ...]
+    loss: float  # mean training loss over all local steps
+    bytes_down: int
+    bytes_up: int
+    seconds: float
+
+
+def start_server(method: Method, task: Task, engine: Engine) -> State:
+    """The server's state before the first round."""
+    survey = engine.survey(method)
+    annotators = survey.sum("annotators")
+    lonely = [name for name, count in zip(task.classes, annotators.tolist()) if count == 0]
+    if lonely:
+        raise UserError(
+            f"no client annotates {', '.join(lonely)}: nothing can be learnt about "
+            f"{'it' if len(lonely) == 1 else 'them'}; leave the class out or add an annotator"
+        )
+    return method.init_server(read_weights(task.build_network()), task, survey)
+
+
+def run_rounds(
+    method: Method,
+    task: Task,
+    engine: Engine,
+    server: State,
+    *,
+    first_round: int = 0,
+    cohort_size: int | None = None,
+) -> Iterator[Round]:
+    """Yield every round from ``first_round`` on; the caller evaluates, records and saves."""
+    for index in range(first_round, task.round_count):
+        began = time.perf_counter()
+        cohort = draw_cohort(task, cohort_size, index)
+        payload = method.broadcast(server)
+        totals = engine.exchange(method, payload, index, cohort)
+        server = method.update(server, totals)
+        yield Round(
+            index=index,
+            server=server,
+            cohort=totals.cohort,
+            loss=float(totals.mean(LOSS_PART)),
+            bytes_down=broadcast_bytes(payload, cohort),
+            bytes_up=totals.byte_count,
+            seconds=time.perf_counter() - began,
+        )
+
+
+def draw_cohort(task: Task, size: int | None, round_index: int) -> Sequence[str]:
+    """This round's clients, drawn without replacement, independent of the population's order."""
+    names = sorted(task.clients)
+    if size is None or size >= len(names):
+        return names
+    generator = generator_for(task.seed, "cohort", round_index)
+    drawn = torch.randperm(len(names), generator=generator)[:size]
+    return sorted(names[position] for position in drawn.tolist())

@@ -1,0 +1,37 @@
+"""ServerStep: what the server does with the clients' mean change; any method can use it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import Weights, add, tree_map, zeros_like
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerStep:
+    """Plain averaging (the default), or averaging with a server learning rate and momentum."""
+
+    lr: float = 1.0  # how much of the mean change is applied
+    momentum: float = 0.0  # how much of the last round's step is added
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lr < math.inf or not 0 <= self.momentum < 1:
+            raise UserError(
+                "server_step needs lr > 0 and 0 <= momentum < 1, "
+                f"found lr = {self.lr}, momentum = {self.momentum}"
+            )
+
+    def init(self, parameters: Weights) -> Weights:
+        """The velocity before the first round; empty without momentum."""
+        velocity: Weights = zeros_like(parameters) if self.momentum else {}
+        return velocity
+
+    def apply(
+        self, parameters: Weights, change: Weights, velocity: Weights
+    ) -> tuple[Weights, Weights]:
+        """The new parameters and the new velocity."""
+        if self.momentum:
+            change = velocity = add(change, tree_map(lambda speed: self.momentum * speed, velocity))
+        return add(parameters, change, self.lr), velocity

@@ -1,0 +1,45 @@
+"""Task: what is to be learnt, by whom, with which network; the same value on every engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from fedquilt.data.augmentation.views import Viewing
+from fedquilt.models.network import Layout, Network, layout_of
+from fedquilt.models.spec import ModelSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    classes: tuple[str, ...]
+    clients: tuple[str, ...]  # the population
+    image_shape: tuple[int, int, int]  # channels, height, width
+    model: ModelSpec
+    viewing: Viewing
+    round_count: int
+    seed: int
+
+    @property
+    def class_count(self) -> int:
+        return len(self.classes)
+
+    def build_network(self) -> Network:
+        return self.model.build(
+            channels=self.image_shape[0],
+            class_count=self.class_count,
+            seed=self.seed,
+            class_names=self.classes,
+        )
+
+    @cached_property
+    def layout(self) -> Layout:
+        return layout_of(self.build_network(), self.class_count)
+
+    @cached_property
+    def feature_count(self) -> int:
+        network = self.build_network().eval()
+        with torch.no_grad():
+            return int(network(torch.zeros(1, *self.image_shape)).features.shape[1])

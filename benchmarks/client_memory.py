@@ -1,4 +1,4 @@
-"""Peak memory of the local engine with 10 and with 200 clients that share the same images."""
+"""Peak memory of the sequential engine with 10 and with 200 clients that share the same images."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ IMAGES, CLASSES, PIXELS = 2000, 5, 64
 def peak_megabytes(method_name: str, backbone: str, client_count: int) -> float:
     """Train two rounds, one step per client, with states and checkpoints on disk."""
     from fedquilt.core.registry import find
-    from fedquilt.data.augmentation.views import Viewing, Views
+    from fedquilt.data.augmentation.views import Preprocessing, Views
     from fedquilt.data.client_data import ClientData
-    from fedquilt.engines.sequential import LocalEngine
+    from fedquilt.engines.sequential import SequentialEngine
     from fedquilt.methods import METHODS
     from fedquilt.models.spec import ModelSpec
     from fedquilt.runs.checkpoint import Checkpoints
@@ -42,7 +42,7 @@ def peak_megabytes(method_name: str, backbone: str, client_count: int) -> float:
         clients=tuple(clients),
         image_shape=(3, PIXELS, PIXELS),
         model=ModelSpec(backbone=backbone),
-        viewing=Viewing(views=Views(weak="plain"), mean=(0.5,), std=(0.5,)),
+        viewing=Preprocessing(views=Views(weak="plain"), mean=(0.5,), std=(0.5,)),
         round_count=2,
         seed=0,
     )
@@ -51,7 +51,7 @@ def peak_megabytes(method_name: str, backbone: str, client_count: int) -> float:
     )
     with tempfile.TemporaryDirectory() as folder:
         checkpoints = Checkpoints(Path(folder))
-        engine = LocalEngine(task, clients, states=checkpoints)
+        engine = SequentialEngine(task, clients, states=checkpoints)
         server = start_server(method, task, engine)
         for round_ in run_rounds(method, task, engine, server):
             checkpoints.advance(round_.index + 1, round_.server)

@@ -1,4 +1,4 @@
-"""How far the recorded engine on a GPU is from the reference on a CPU, for every method.
+"""How far the CUDA graph engine on a GPU is from the reference on a CPU, for every method.
 
     python -m benchmarks.engine_agreement
 
@@ -19,8 +19,8 @@ import torch
 
 from benchmarks.recording import write_results
 from fedquilt.core.tree import Tree, leaves
-from fedquilt.engines.cuda_graph.engine import RecordedEngine
-from fedquilt.engines.sequential import LocalEngine
+from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
+from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.models.network import read_weights
 from fedquilt.training.method import Method, State
 from fedquilt.training.rounds import run_rounds, start_server
@@ -33,7 +33,7 @@ SHIFTS = 5  # of the reference's first weights
 
 
 def trained(
-    federation: Federation, method: Method, engine: LocalEngine, shift: int | None = None
+    federation: Federation, method: Method, engine: SequentialEngine, shift: int | None = None
 ) -> State:
     server = start_server(method, federation.task, engine)
     if shift is not None:
@@ -69,7 +69,7 @@ def compared(name: str, backbone: str) -> dict[str, object]:
     method = comparable(name)
     federation = make_federation(backbone=backbone).fitted(method)
     reference = trained(federation, method, federation.engine())
-    engine = RecordedEngine(federation.task, federation.clients, device="cuda", exact=True)
+    engine = CudaGraphEngine(federation.task, federation.clients, device="cuda", exact=True)
     recorded = trained(federation, method, engine)
     found = gap(reference["weights"], recorded["weights"])
     shifted = [

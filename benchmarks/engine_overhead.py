@@ -1,4 +1,4 @@
-"""The local engine against a hand-written PyTorch loop that takes the same steps, in one process.
+"""The sequential engine against a hand-written PyTorch loop of the same steps, in one process.
 
 Both train FedAvg-PL for a round on the same images, network, batches and optimiser; the loop does
 nothing else. The two take turns, and the ratio of their processor times is the result: on one
@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.recording import write_results
-from fedquilt.data.augmentation.views import Viewing, Views
+from fedquilt.data.augmentation.views import Preprocessing, Views
 from fedquilt.data.client_data import ClientData
-from fedquilt.engines.sequential import LocalEngine
+from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.models.network import Network
 from fedquilt.models.spec import ModelSpec
@@ -41,7 +41,7 @@ def make_task(backbone: str, channels: int, pixels: int) -> Task:
         clients=tuple(f"client-{number}" for number in range(CLIENTS)),
         image_shape=(channels, pixels, pixels),
         model=ModelSpec(backbone=backbone),
-        viewing=Viewing(views=Views(weak="plain"), mean=(0.5,), std=(0.5,)),
+        viewing=Preprocessing(views=Views(weak="plain"), mean=(0.5,), std=(0.5,)),
         round_count=1,
         seed=0,
     )
@@ -59,7 +59,7 @@ def make_clients(task: Task, count: int) -> dict[str, ClientData]:
     return clients
 
 
-def by_engine(task: Task, engine: LocalEngine, method: FedAvgPL, server: State) -> None:
+def by_engine(task: Task, engine: SequentialEngine, method: FedAvgPL, server: State) -> None:
     for _ in run_rounds(method, task, engine, server):
         pass
 
@@ -94,7 +94,7 @@ def measure(
     task = make_task(backbone, channels, pixels)
     clients = make_clients(task, count)
     method = replace(FedAvgPL(), training=LocalTraining(lr=1e-3, batch_size=BATCH))
-    engine, model = LocalEngine(task, clients), task.build_network()
+    engine, model = SequentialEngine(task, clients), task.build_network()
     server = start_server(method, task, engine)
     times: dict[str, list[float]] = {"engine": [], "hand": []}
     for repeat in range(repeats + 1):  # the first pair warms up

@@ -1,4 +1,4 @@
-"""Images per second on one GPU: the recorded engine against the eager loop and against its bound.
+"""Images per second on one GPU: the CUDA graph engine against the eager loop and against its bound.
 
     python -m benchmarks.gpu [--methods fedavg-pl fedmlp] [--sizes 28 64 224] [--stages warm-up]
 
@@ -25,11 +25,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from benchmarks.recording import write_results
 from fedquilt.core.registry import find
-from fedquilt.data.augmentation.views import Viewing, Views
+from fedquilt.data.augmentation.views import Preprocessing, Views
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.cuda_graph.device_memory import on_device
-from fedquilt.engines.cuda_graph.engine import RecordedEngine
-from fedquilt.engines.sequential import LocalEngine
+from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
+from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.methods import METHODS
 from fedquilt.models.spec import ModelSpec
 from fedquilt.training.method import Method
@@ -80,8 +80,8 @@ def task_of(method: Method, clients: dict[str, ClientData], size: int) -> Task:
         classes=tuple(f"class {number}" for number in range(CLASSES)),
         clients=tuple(clients),
         image_shape=(3, size, size),
-        model=method.network(ModelSpec(backbone="resnet18")),
-        viewing=Viewing(views=Views(weak="flip"), mean=(0.5,), std=(0.5,)),
+        model=method.model_spec(ModelSpec(backbone="resnet18")),
+        viewing=Preprocessing(views=Views(weak="flip"), mean=(0.5,), std=(0.5,)),
         round_count=100,
         seed=0,
     )
@@ -105,7 +105,7 @@ def method_of(name: str, steps: int, stage: str, together: int = 1) -> Method:
 
 
 def images_per_second(
-    engine: LocalEngine, method: Method, task: Task, rounds: int, clients: int | None = None
+    engine: SequentialEngine, method: Method, task: Task, rounds: int, clients: int | None = None
 ) -> tuple[float, float]:
     """Of the median of whole rounds, and the seconds of one more before them."""
     server = start_server(method, task, engine)
@@ -122,7 +122,7 @@ def images_per_second(
     return images / median(seconds[1:]), seconds[0]
 
 
-def images_per_second_in_steps(engine: RecordedEngine, batch_size: int) -> float | None:
+def images_per_second_in_steps(engine: CudaGraphEngine, batch_size: int) -> float | None:
     """While every slot plays the first batch of its chunk again and again; None if it cannot."""
     if engine.unrecordable:
         return None
@@ -173,13 +173,13 @@ def measure(name: str, size: int, stage: str, rounds: int, steps: int) -> dict[s
     many = clients_of(size, count)
     method = method_of(name, steps, stage)
     task = task_of(method, many, size)
-    recorded = RecordedEngine(task, many)
+    recorded = CudaGraphEngine(task, many)
     fast, recording = images_per_second(recorded, method, task, rounds)
     fast_steps = images_per_second_in_steps(recorded, BATCH)
     reason = recorded.unrecordable or ""
     del recorded
     there = on_device(many, device)
-    loop = LocalEngine(
+    loop = SequentialEngine(
         task,
         {
             name: replace(data, images=there[name].images, indices=there[name].indices)
@@ -192,7 +192,7 @@ def measure(name: str, size: int, stage: str, rounds: int, steps: int) -> dict[s
     one = clients_of(size, 1)
     wide = method_of(name, steps, stage, together=count)
     alone = task_of(wide, one, size)
-    whole = RecordedEngine(alone, one)
+    whole = CudaGraphEngine(alone, one)
     bound, _ = images_per_second(whole, wide, alone, rounds)
     bound_steps = images_per_second_in_steps(whole, BATCH * count)
     del whole

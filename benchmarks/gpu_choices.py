@@ -1,4 +1,4 @@
-"""What the recorded engine's choices are worth, and how much of a round is not steps.
+"""What the CUDA graph engine's choices are worth, and how much of a round is not steps.
 
     python -m benchmarks.gpu_choices [--methods fedavg-pl fedlsm] [--sizes 28 64 224]
 
@@ -29,7 +29,7 @@ from benchmarks.gpu import (
 from benchmarks.recording import write_results
 from fedquilt.engines.cuda_graph import batch_chunk as chunk_file
 from fedquilt.engines.cuda_graph import scheduler as turns_file
-from fedquilt.engines.cuda_graph.engine import RecordedEngine
+from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
 from fedquilt.engines.cuda_graph.kernel_search import DeviceShare
 
 STEPS = (40, 160)  # two lengths of a round tell its steps from the rest
@@ -41,25 +41,25 @@ class Choice:
     waves: int = 1  # in which the clients have their turn
     connections: int | None = None  # hardware queues for streams; the driver's default is 8
     head_start: int = turns_file.HEAD_START  # a client's steps before the next one is opened
-    kernels: type[RecordedEngine] = RecordedEngine  # how they are chosen
+    kernels: type[CudaGraphEngine] = CudaGraphEngine  # how they are chosen
     chunk_share: float = chunk_file.MEMORY_SHARE  # of the device's memory, for a client's chunk
 
 
-class Unsearched(RecordedEngine):
+class Unsearched(CudaGraphEngine):
     """cuDNN's kernels by its own rules of thumb."""
 
     def _kernels(self) -> AbstractContextManager[object]:
         return torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=True)
 
 
-class SearchedAlone(RecordedEngine):
+class SearchedAlone(CudaGraphEngine):
     """cuDNN's kernels by their times with the whole device to themselves."""
 
     def _share_to_search_on(self, slots: int) -> DeviceShare | None:
         return None
 
 
-class SearchedWhole(RecordedEngine):
+class SearchedWhole(CudaGraphEngine):
     """cuDNN times all its kernels; without a word it stops at ten."""
 
     def _kernels(self) -> AbstractContextManager[object]:

@@ -22,7 +22,7 @@ from benchmarks.gpu import BATCH, CLASSES, task_of
 from benchmarks.recording import Row, write_results
 from fedquilt.core.registry import find
 from fedquilt.data.client_data import ClientData
-from fedquilt.engines.cuda_graph.engine import RecordedEngine
+from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
 from fedquilt.methods import METHODS
 from fedquilt.training.method import Method
 from fedquilt.training.rounds import run_rounds, start_server
@@ -90,7 +90,7 @@ def measure(name: str, count: int, images: Tensor, rounds: int, device: str, bac
     task = replace(task, round_count=FIRST + rounds, model=replace(task.model, backbone=backbone))
     if is_cuda:
         torch.cuda.reset_peak_memory_stats()
-    engine = RecordedEngine(
+    engine = CudaGraphEngine(
         task, clients, device=device, device_state_bytes=case.device_state_bytes
     )
     cohort = max(1, round(case.taking_part * len(clients)))

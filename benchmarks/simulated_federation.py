@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedquilt.core.seeding import generator_for
 from fedquilt.core.tree import Weights
-from fedquilt.data.augmentation.views import Viewing, Views
+from fedquilt.data.augmentation.views import Preprocessing, Views
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.sources.digits_mosaic.load import DigitsMosaic
 from fedquilt.models.network import Network
@@ -73,7 +73,7 @@ def make_federation(setting: str, round_count: int = 1) -> Federation:
         clients=tuple(f"client-{number:02}" for number in range(client_count)),
         image_shape=(1, pixels, pixels),
         model=ModelSpec(backbone=backbone),
-        viewing=Viewing(views=Views(weak="plain"), mean=(0.5,), std=(0.5,)),
+        viewing=Preprocessing(views=Views(weak="plain"), mean=(0.5,), std=(0.5,)),
         round_count=round_count,
         seed=0,
     )

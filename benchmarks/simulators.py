@@ -1,4 +1,4 @@
-"""The local engine beside Flower's simulation and pfl, on one federation and in one run.
+"""The sequential engine beside Flower's simulation and pfl, on one federation and in one run.
 
     make bench-simulators
 
@@ -41,7 +41,7 @@ from benchmarks.simulated_federation import (
     make_federation,
 )
 from fedquilt.core.tree import Weights
-from fedquilt.engines.sequential import LocalEngine
+from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.engines.threaded import ThreadedEngine
 from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.models.network import read_weights
@@ -72,7 +72,7 @@ def by_fedquilt(setting: str, rounds: int, at_a_time: int = 1) -> Course:
     federation = make_federation(setting, rounds)
     training = LocalTraining(optimizer="sgd", lr=LEARNING_RATE, batch_size=BATCH)
     method = FedAvgPL(positive_weight="none", training=training)
-    kind = LocalEngine if at_a_time == 1 else ThreadedEngine
+    kind = SequentialEngine if at_a_time == 1 else ThreadedEngine
     torch.set_num_threads(at_a_time)  # each client has one
     engine = kind(federation.task, federation.clients)
     server = start_server(method, federation.task, engine)

@@ -82,7 +82,7 @@ def _index() -> str:
         _table(("name", "idea", "paper"), rows),
         "## Kinds of parts",
         _table(("kind", "what the server's half of a method is given"), kinds),
-        "How parts are added up is the engine's affair; the local engine adds plain numbers.",
+        "How parts are added up is the engine's affair; the sequential engine adds plain numbers.",
         "Settings below and on the pages are written as in TOML; where it says `none`, leave out "
         "the setting.",
         *(f"## Settings of `{name}`\n\n{_settings_table(group)}" for name, group in groups.items()),

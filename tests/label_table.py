@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class LabelTable:
-    """The least that partitions and annotations need: a ``fedquilt.data.dataset.Labelled``."""
+    """The least that partitions and annotations need: a ``fedquilt.data.dataset.LabelView``."""
 
     labels: Tensor  # (N, C) uint8, meaningful only where known
     known: Tensor  # (N, C) bool

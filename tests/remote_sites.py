@@ -8,10 +8,10 @@ from pathlib import Path
 from tiny_federation import CLASSES, SIZE, Federation, make_federation
 
 from fedquilt.core.settings import plain
-from fedquilt.deploy.audit_log import AuditTrail
+from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.channel import Patience
 from fedquilt.deploy.server.remote_engine import RemoteEngine
-from fedquilt.deploy.site.client import SiteRounds
+from fedquilt.deploy.site.client import SiteClient
 from fedquilt.deploy.site.model import SiteModel
 from fedquilt.deploy.site.states import SiteStates
 from fedquilt.deploy.study import Study, study_from
@@ -57,16 +57,16 @@ def make_clients(method: Method, rounds: int = 3) -> Federation:
 
 def make_sites(
     study: Study, folder: Path, policy: SitePolicy = OPEN, rounds: int = 3
-) -> dict[str, SiteRounds]:
+) -> dict[str, SiteClient]:
     clients = make_clients(study.recipe.method, rounds).clients
     return {
-        name: SiteRounds(
+        name: SiteClient(
             study,
             data,
             SiteStates(folder / name / "states"),
             SiteModel(folder / name / "states"),
             policy,
-            AuditTrail(folder / name / "audit.jsonl"),
+            AuditLog(folder / name / "audit.jsonl"),
         )
         for name, data in clients.items()
     }
@@ -77,7 +77,7 @@ class CallingChannel:
 
     def __init__(
         self,
-        sites: Mapping[str, SiteRounds],
+        sites: Mapping[str, SiteClient],
         alter: Callable[[str, bytes], list[bytes]] = lambda site, reply: [reply],
     ) -> None:
         self._sites, self._alter = sites, alter
@@ -114,4 +114,4 @@ class RecordedChannel:
 
 
 def make_engine(study: Study, channel: object, folder: Path) -> RemoteEngine:
-    return RemoteEngine(study, study.task, channel, AuditTrail(folder / "server.jsonl"))  # type: ignore[arg-type]
+    return RemoteEngine(study, study.task, channel, AuditLog(folder / "server.jsonl"))  # type: ignore[arg-type]

@@ -67,7 +67,7 @@ def train_one_weight(
         loss = objective(model.w).sum() + (0 if extra is None else extra(local))
         loss.backward()
         assert model.w.grad is not None
-        gradients, local.state = method.correct(local, {"w": model.w.grad})
+        gradients, local.state = method.correct_gradients(local, {"w": model.w.grad})
         with torch.no_grad():
             model.w -= lr * gradients["w"]
     weights = {"w": model.w.detach().clone()}

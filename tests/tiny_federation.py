@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from fedquilt.core.registry import find
-from fedquilt.data.augmentation.views import Viewing, Views
+from fedquilt.data.augmentation.views import Preprocessing, Views
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.client_states import ClientStates
-from fedquilt.engines.sequential import LocalEngine
+from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.methods import METHODS
 from fedquilt.models.spec import ModelSpec
 from fedquilt.training.method import Method, State
@@ -56,7 +56,7 @@ class Federation:
 
     def fitted(self, method: Method) -> Federation:
         """With the network that the method trains."""
-        return replace(self, task=replace(self.task, model=method.network(self.task.model)))
+        return replace(self, task=replace(self.task, model=method.model_spec(self.task.model)))
 
     def shortened(self, **lengths: int) -> Federation:
         """With so many images at these clients; ``site_0`` means site-0."""
@@ -71,8 +71,8 @@ class Federation:
             )
         return replace(self, clients=clients)
 
-    def engine(self, states: ClientStates | None = None) -> LocalEngine:
-        return LocalEngine(self.task, self.clients, states=states)
+    def engine(self, states: ClientStates | None = None) -> SequentialEngine:
+        return SequentialEngine(self.task, self.clients, states=states)
 
     def train(self, method: Method, *, cohort_size: int | None = None) -> State:
         """The server's state after all rounds."""
@@ -120,7 +120,7 @@ def make_federation(
         clients=tuple(clients),
         image_shape=(1, SIZE, SIZE),
         model=ModelSpec(backbone=backbone),
-        viewing=Viewing(views=Views(weak="weak"), mean=(0.5,), std=(0.5,)),
+        viewing=Preprocessing(views=Views(weak="weak"), mean=(0.5,), std=(0.5,)),
         round_count=rounds,
         seed=7,
     )

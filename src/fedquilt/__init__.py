@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 from fedquilt.core.version import VERSION
 
 if TYPE_CHECKING:
-    from fedquilt.engines.choice import EngineChoice
+    from fedquilt.engines.choice import EngineOptions
     from fedquilt.recipes.recipe import Recipe, read_recipe, recipe_from
     from fedquilt.reports.run_with_report import run
     from fedquilt.runs.finished_run import Run, read_run
 
 __version__ = VERSION
-__all__ = ["EngineChoice", "Recipe", "Run", "read_recipe", "read_run", "recipe_from", "run"]
+__all__ = ["EngineOptions", "Recipe", "Run", "read_recipe", "read_run", "recipe_from", "run"]
 
 _HOMES = {
     "run": "fedquilt.reports.run_with_report",
-    "EngineChoice": "fedquilt.engines.choice",
+    "EngineOptions": "fedquilt.engines.choice",
     "Run": "fedquilt.runs.finished_run",
     "read_run": "fedquilt.runs.finished_run",
     "Recipe": "fedquilt.recipes.recipe",

@@ -65,7 +65,7 @@ def exchange(name: str) -> Exchange:
         for client, data in federation.clients.items()
     }
     expected = {
-        **method.template(addressed(payload, BAD), task),
+        **method.expected_update(addressed(payload, BAD), task),
         LOSS_PART: Mean(torch.zeros(()), 0.0),
     }
     declared = {client: data.known.any(0) for client, data in federation.clients.items()}

@@ -12,7 +12,7 @@ from tiny_federation import METHOD_NAMES, Federation, make_federation, make_meth
 from fedquilt.core.payload import Mean, Update, addressed, weight_of
 from fedquilt.core.tree import leaves, same_bits
 from fedquilt.data.client_data import ClientData
-from fedquilt.engines.sequential import LocalEngine
+from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.privacy.disclosure_floor import DisclosureFloor, cells_of
 from fedquilt.training.client import LOSS_PART, Workspace, run_client
 from fedquilt.training.method import Method, State
@@ -35,7 +35,7 @@ def federation_with_a_rare_class(method: Method) -> Federation:
 
 def train(federation: Federation, method: Method, min_cell: int) -> State:
     transforms = (DisclosureFloor(min_cell),)
-    engine = LocalEngine(federation.task, federation.clients, transforms=transforms)
+    engine = SequentialEngine(federation.task, federation.clients, transforms=transforms)
     server = start_server(method, federation.task, engine)
     for round_ in run_rounds(method, federation.task, engine, server):
         server = round_.server
@@ -121,7 +121,7 @@ def assert_empty_first_row(part: object) -> None:
 def test_the_parts_with_a_cell_per_class_are_many() -> None:
     """The check above means something only if there are such parts."""
     found = {
-        name: [part for part, rule in make_method(name).tells_of.items() if rule in OF_ANNOTATORS]
+        name: [part for part, rule in make_method(name).provenance.items() if rule in OF_ANNOTATORS]
         for name in METHOD_NAMES
     }
     assert found["fedmlp"] == ["annotators", "prototypes"]

@@ -10,8 +10,8 @@ from torch import nn
 from benchmarks.engine_agreement import STATED, by_descent, comparable, gap, trained
 from fedquilt.core.tree import leaves, same_bits
 from fedquilt.engines.client_states import StatesInMemory
-from fedquilt.engines.cuda_graph.engine import RecordedEngine
-from fedquilt.engines.sequential import LocalEngine
+from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
+from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.engines.threaded import ThreadedEngine
 from fedquilt.training.method import Method, State
 from fedquilt.training.rounds import run_rounds, start_server
@@ -19,7 +19,7 @@ from fedquilt.training.rounds import run_rounds, start_server
 every_method = pytest.mark.parametrize("name", METHOD_NAMES)
 
 
-def _trained(federation: Federation, method: Method, engine: LocalEngine) -> State:
+def _trained(federation: Federation, method: Method, engine: SequentialEngine) -> State:
     server = start_server(method, federation.task, engine)
     for round_ in run_rounds(method, federation.task, engine, server, cohort_size=3):
         server = round_.server
@@ -39,7 +39,7 @@ def test_recorded_on_a_cpu_is_the_reference_bit_for_bit(name: str) -> None:
     slots = 1 if _draws_inside_steps(federation) else 2
     kept, recorded_kept = StatesInMemory(), StatesInMemory()
     expected = _trained(federation, method, federation.engine(kept))
-    engine = RecordedEngine(
+    engine = CudaGraphEngine(
         federation.task,
         federation.clients,
         states=recorded_kept,
@@ -74,7 +74,7 @@ def test_recorded_on_a_gpu_is_close_to_the_reference(name: str) -> None:
     federation = make_federation(rounds=3).fitted(method)
     assert not _draws_inside_steps(federation)  # other numbers on a GPU
     expected = trained(federation, method, federation.engine())
-    engine = RecordedEngine(federation.task, federation.clients, device="cuda", exact=True)
+    engine = CudaGraphEngine(federation.task, federation.clients, device="cuda", exact=True)
     found = trained(federation, method, engine)
     assert engine.unrecordable is None
     if gap(expected, found) > STATED:  # then no further than a last digit moves the reference
@@ -87,7 +87,7 @@ def test_layouts_of_the_device_do_not_leave_the_recorded_engine(name: str) -> No
     method = by_descent(make_method(name))
     federation = make_federation(rounds=1).fitted(method)
     kept = StatesInMemory()
-    engine = RecordedEngine(federation.task, federation.clients, states=kept, device="cpu")
+    engine = CudaGraphEngine(federation.task, federation.clients, states=kept, device="cpu")
     server = _trained(federation, method, engine)
     engine.write_states()
     states = {client: kept.get(client) for client in federation.clients}

@@ -115,7 +115,7 @@ def test_the_declared_parts_are_the_ones_sent(name: str, backbone: str) -> None:
     task = federation.task
     server = start_server(method, task, federation.engine())
     payload = method.broadcast(server)
-    declared = method.template(addressed(payload, "site-0"), task)
+    declared = method.expected_update(addressed(payload, "site-0"), task)
     workspace = Workspace.of(task, torch.device("cpu"))
     for client, data in federation.clients.items():
         received = addressed(payload, client)

@@ -10,7 +10,7 @@ from tiny_federation import METHOD_NAMES, make_federation, make_method
 from torch import Tensor
 
 from fedquilt.data.batches import Batch
-from fedquilt.engines.cuda_graph.engine import RecordedEngine
+from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.training.method import Local, Method
 from fedquilt.training.rounds import start_server
@@ -21,7 +21,7 @@ WAS_ON: list[bool] = []
 def _found_after_a_round(method: Method) -> list[str]:
     """What kinds of objects a fourth round leaves in cycles: until then some things are made."""
     federation = make_federation(annotated=((0,), (1,), (2,), (0, 1))).fitted(method)
-    engine = RecordedEngine(federation.task, federation.clients, device="cpu", slots=2)
+    engine = CudaGraphEngine(federation.task, federation.clients, device="cpu", slots=2)
     server, cohort = start_server(method, federation.task, engine), sorted(federation.clients)
     for round_index in range(3):
         totals = engine.exchange(method, method.broadcast(server), round_index, cohort)
@@ -72,7 +72,7 @@ def test_the_search_is_put_off_only_while_recorded_steps_are_played(
     method: Method, is_searched: bool
 ) -> None:
     federation = make_federation()
-    engine = RecordedEngine(federation.task, federation.clients, device="cpu", slots=2)
+    engine = CudaGraphEngine(federation.task, federation.clients, device="cpu", slots=2)
     server, cohort = start_server(method, federation.task, engine), sorted(federation.clients)
     for round_index in range(2):
         WAS_ON.clear()

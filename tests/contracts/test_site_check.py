@@ -16,11 +16,11 @@ from fedquilt.core.atomic_files import write_json
 from fedquilt.core.errors import UserError
 from fedquilt.core.settings import plain
 from fedquilt.core.version import VERSION
-from fedquilt.deploy.audit_log import AuditTrail
+from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.nvflare.demo import annotated_classes, write_sites
 from fedquilt.deploy.site.check import UNKNOWN, SiteCheck, check_site, leaving_table
-from fedquilt.deploy.site.client import SiteRounds
+from fedquilt.deploy.site.client import SiteClient
 from fedquilt.deploy.site.data import load_site_data
 from fedquilt.deploy.site.model import SiteModel
 from fedquilt.deploy.site.settings import SiteSettings, read_site_settings
@@ -91,15 +91,15 @@ class Hospitals:
             }
         )
 
-    def sites(self, study: Study, folder: Path) -> dict[str, SiteRounds]:
+    def sites(self, study: Study, folder: Path) -> dict[str, SiteClient]:
         return {
-            name: SiteRounds(
+            name: SiteClient(
                 study,
                 load_site_data(study, name, settings),
                 SiteStates(folder / name / "states"),
                 SiteModel(folder / name / "states"),
                 settings.policy,
-                AuditTrail(folder / name / "audit.jsonl"),
+                AuditLog(folder / name / "audit.jsonl"),
             )
             for name, settings in self.settings.items()
         }

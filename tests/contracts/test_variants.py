@@ -9,7 +9,7 @@ from tiny_federation import METHOD_NAMES, Federation, make_federation, make_meth
 
 from fedquilt.core.registry import find
 from fedquilt.core.tree import same_bits
-from fedquilt.engines.cuda_graph.engine import RecordedEngine
+from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
 from fedquilt.methods import METHODS
 from fedquilt.training.method import Method, State
 from fedquilt.training.rounds import run_rounds, start_server
@@ -71,7 +71,7 @@ def test_garbage_in_blank_labels_changes_no_bit(case: tuple[str, str]) -> None:
 def test_the_recorded_engine_gives_the_same_bits(case: tuple[str, str]) -> None:
     federation, method = _made(case)
     settings = {"device": "cpu", "slots": 1, "channels_last": False}
-    engine = RecordedEngine(federation.task, federation.clients, **settings)  # type: ignore[arg-type]
+    engine = CudaGraphEngine(federation.task, federation.clients, **settings)  # type: ignore[arg-type]
     found = _trained(federation, method, engine)
     assert engine.unrecordable is None
     assert same_bits(found, _trained(federation, method))

@@ -9,14 +9,14 @@ import pytest
 from tiny_federation import METHOD_NAMES, make_federation, make_method
 from torch_calls import TorchCalls
 
-from fedquilt.engines.cuda_graph.engine import RecordedEngine
-from fedquilt.engines.cuda_graph.scheduler import Visit
-from fedquilt.engines.cuda_graph.stage import StagePlay
+from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
+from fedquilt.engines.cuda_graph.scheduler import ClientRound
+from fedquilt.engines.cuda_graph.stage import CapturedStage
 from fedquilt.training.rounds import start_server
 
 # What makes a GPU answer the host: one number, or how many there are of something.
 ANSWERS = ("local_scalar_dense", "nonzero", "equal.", "is_nonzero", "unique", "masked_select")
-OPENING = ((Visit, "_open"), (StagePlay, "__init__"), (StagePlay, "begin"))
+OPENING = ((ClientRound, "_open"), (CapturedStage, "__init__"), (CapturedStage, "begin"))
 
 
 def _watched(hook: Callable[..., Any], calls: TorchCalls) -> Callable[..., Any]:
@@ -31,7 +31,7 @@ def _watched(hook: Callable[..., Any], calls: TorchCalls) -> Callable[..., Any]:
 def test_a_round_is_opened_without_a_question(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     method = make_method(name)
     federation = make_federation(annotated=((0,), (1,), (2,), (0, 1))).fitted(method)
-    engine = RecordedEngine(federation.task, federation.clients, device="cpu", slots=4)
+    engine = CudaGraphEngine(federation.task, federation.clients, device="cpu", slots=4)
     server, cohort = start_server(method, federation.task, engine), sorted(federation.clients)
     calls = TorchCalls()
     for round_index in range(4):

@@ -7,14 +7,14 @@ from safetensors.torch import load_file
 
 from fedquilt.core.tree import Weights
 from fedquilt.engines.client_states import StatesInMemory
-from fedquilt.engines.sequential import LocalEngine
+from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.training.method import State
 from fedquilt.training.rounds import start_server
 
 
 def local_weights(study: RunningStudy) -> Weights:
     method, task = study.study.recipe.method, study.simulation.task
-    engine = LocalEngine(task, study.simulation.clients, states=StatesInMemory())
+    engine = SequentialEngine(task, study.simulation.clients, states=StatesInMemory())
     server: State = start_server(method, task, engine)
     for record in study.history():
         totals = engine.exchange(

@@ -9,7 +9,7 @@ from running_study import RunningStudy
 
 from fedquilt.core.tree import Weights
 from fedquilt.engines.client_states import StatesInMemory
-from fedquilt.engines.sequential import LocalEngine
+from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.runs.finished_run import read_run
 from fedquilt.runs.trained_models import load_weights
 from fedquilt.training.rounds import run_rounds, start_server
@@ -48,7 +48,7 @@ def _lose_the_model_and_get_it_again(study: RunningStudy, site: str) -> None:
 
 def _in_one_process(study: RunningStudy) -> dict[str, Weights]:
     method, task = study.study.recipe.method, study.simulation.task
-    engine = LocalEngine(task, study.simulation.clients, states=StatesInMemory())
+    engine = SequentialEngine(task, study.simulation.clients, states=StatesInMemory())
     server = start_server(method, task, engine)
     for round_ in run_rounds(method, task, engine, server):
         server = round_.server

@@ -13,8 +13,8 @@ from torch import Tensor
 from fedquilt.core.errors import UserError
 from fedquilt.data.batches import Batch
 from fedquilt.engines.cuda_graph import device_memory as device_data
-from fedquilt.engines.cuda_graph.engine import RecordedEngine
-from fedquilt.engines.cuda_graph.graph_step import StepPlayer, Unrecordable
+from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
+from fedquilt.engines.cuda_graph.graph_step import GraphStep, Unrecordable
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.training.method import Local
 from fedquilt.training.rounds import start_server
@@ -41,7 +41,7 @@ class Greedy(FedAvg):
 )
 def test_training_without_room_says_what_to_take_less_of(slots: int, advice: str) -> None:
     federation = make_federation()  # three clients, so no more slots than that
-    engine = RecordedEngine(federation.task, federation.clients, device="cpu", slots=slots)
+    engine = CudaGraphEngine(federation.task, federation.clients, device="cpu", slots=slots)
     method = Greedy()
     server = start_server(method, federation.task, engine)
     with pytest.raises(UserError, match=advice) as raised:
@@ -55,7 +55,7 @@ def test_images_without_room_may_stay_on_the_host(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(device_data, "copied", _full)
     federation = make_federation()
     with pytest.raises(UserError, match="smaller images, or leave them on the host"):
-        RecordedEngine(federation.task, federation.clients, device="cpu")
+        CudaGraphEngine(federation.task, federation.clients, device="cpu")
 
 
 def test_a_full_memory_does_not_make_a_step_unrecordable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,10 +66,10 @@ def test_a_full_memory_does_not_make_a_step_unrecordable(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.cuda, "graph", recording)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
     with pytest.raises(torch.OutOfMemoryError):
-        StepPlayer(_full).record(None, None)  # type: ignore[arg-type]
+        GraphStep(_full).record(None, None)  # type: ignore[arg-type]
 
     def unfit() -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
     with pytest.raises(Unrecordable, match=r"^operation not permitted when stream is capturing$"):
-        StepPlayer(unfit).record(None, None)
+        GraphStep(unfit).record(None, None)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedquilt.engines.client_states import StatesInMemory
-from fedquilt.engines.cuda_graph.state_cache import HeldStates
+from fedquilt.engines.cuda_graph.state_cache import StateCache
 from fedquilt.training.method import State
 
 CPU = torch.device("cpu")
@@ -16,8 +16,8 @@ def _state(value: float, numbers: int = 4) -> State:
     return {"method": {"a": torch.full((numbers,), value)}}  # 4 bytes a number
 
 
-def _held(below: StatesInMemory, device_bytes: int, host_bytes: int) -> HeldStates:
-    return HeldStates(below, CPU, device_bytes=device_bytes, host_bytes=host_bytes)
+def _held(below: StatesInMemory, device_bytes: int, host_bytes: int) -> StateCache:
+    return StateCache(below, CPU, device_bytes=device_bytes, host_bytes=host_bytes)
 
 
 def _first(state: State) -> float:

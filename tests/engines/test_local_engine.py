@@ -1,4 +1,4 @@
-"""The local engine: what a client's failure says, what a round depends on, what it keeps."""
+"""The sequential engine: what a client's failure says, what a round depends on, what it keeps."""
 
 from __future__ import annotations
 

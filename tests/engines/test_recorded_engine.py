@@ -1,4 +1,4 @@
-"""The recorded engine: fixed places, chunks of steps, slots in turn, what cannot be recorded."""
+"""The CUDA graph engine: fixed places, chunks of steps, slots in turn, what cannot be recorded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.engines.cuda_graph import device_memory as device_data
 from fedquilt.engines.cuda_graph.batch_chunk import segments, steps_in_a_chunk
 from fedquilt.engines.cuda_graph.device_memory import fill, fixed_copy, on_device, signature
-from fedquilt.engines.cuda_graph.engine import RecordedEngine
+from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
 from fedquilt.engines.cuda_graph.graph_step import StepLocal, Unrecordable
 from fedquilt.engines.cuda_graph.slot import stop_counting_batches
 from fedquilt.methods.fedavg import FedAvg
@@ -30,12 +30,12 @@ from fedquilt.training.rounds import run_rounds, start_server
 CPU = torch.device("cpu")
 
 
-def _engine(federation: Federation, **settings: object) -> RecordedEngine:
+def _engine(federation: Federation, **settings: object) -> CudaGraphEngine:
     options = {"device": "cpu", "slots": 2, "channels_last": False} | settings
-    return RecordedEngine(federation.task, federation.clients, **options)  # type: ignore[arg-type]
+    return CudaGraphEngine(federation.task, federation.clients, **options)  # type: ignore[arg-type]
 
 
-def _train(federation: Federation, method: Method, engine: RecordedEngine) -> State:
+def _train(federation: Federation, method: Method, engine: CudaGraphEngine) -> State:
     server = start_server(method, federation.task, engine)
     for round_ in run_rounds(method, federation.task, engine, server):
         server = round_.server

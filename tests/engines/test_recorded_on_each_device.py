@@ -1,4 +1,4 @@
-"""The recorded engine against the reference where streams matter: the same on a CPU and a GPU."""
+"""The CUDA graph engine against the reference where streams matter: the same on a CPU and a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from tiny_federation import Federation, make_federation, make_method
 
 from benchmarks.engine_agreement import STATED, gap, trained
-from fedquilt.engines.cuda_graph.engine import RecordedEngine
+from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
 from fedquilt.runs.checkpoint import Checkpoints
 from fedquilt.training.method import Method
 from fedquilt.training.rounds import run_rounds, start_server
@@ -37,7 +37,7 @@ def _by_descent(name: str) -> Method:
 def test_few_slots_and_no_room_for_states(name: str, slots: int, device: str) -> None:
     """Slots are used again, and what clients keep waits in pinned memory meanwhile."""
     method, federation = _by_descent(name), _unequal()
-    engine = RecordedEngine(
+    engine = CudaGraphEngine(
         federation.task,
         federation.clients,
         device=device,
@@ -54,8 +54,8 @@ def test_few_slots_and_no_room_for_states(name: str, slots: int, device: str) ->
 def test_a_resumed_run_goes_on_as_the_undisturbed_one(device: str, tmp_path: Path) -> None:
     method, federation = _by_descent("scaffold"), _unequal()
 
-    def engine(states: Checkpoints) -> RecordedEngine:
-        return RecordedEngine(
+    def engine(states: Checkpoints) -> CudaGraphEngine:
+        return CudaGraphEngine(
             federation.task, federation.clients, states=states, device=device, slots=3, exact=True
         )
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from benchmarks.engine_agreement import trained
 from fedquilt.data.batches import Batch
 from fedquilt.engines.cuda_graph.batch_chunk import MOST_STEPS
-from fedquilt.engines.cuda_graph.engine import RecordedEngine
-from fedquilt.engines.cuda_graph.graph_step import StepPlayer
+from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
+from fedquilt.engines.cuda_graph.graph_step import GraphStep
 from fedquilt.engines.cuda_graph.slot import Slot
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.training.local_training import LocalTraining
@@ -23,8 +23,8 @@ from fedquilt.training.rounds import run_rounds, start_server
 EVENTS: list[str] = []
 
 
-def _engine(federation: Federation, slots: int) -> RecordedEngine:
-    return RecordedEngine(federation.task, federation.clients, device="cpu", slots=slots)
+def _engine(federation: Federation, slots: int) -> CudaGraphEngine:
+    return CudaGraphEngine(federation.task, federation.clients, device="cpu", slots=slots)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +71,11 @@ def test_a_step_is_recorded_when_a_slot_meets_its_length_for_the_first_time(
 ) -> None:
     lengths: list[str] = []
 
-    def record(player: StepPlayer, stream: object, memory: object) -> None:
+    def record(player: GraphStep, stream: object, memory: object) -> None:
         lengths.append(EVENTS[-1].split()[0])  # of the trial just before
 
     monkeypatch.setattr(Slot, "records", True)
-    monkeypatch.setattr(StepPlayer, "record", record)
+    monkeypatch.setattr(GraphStep, "record", record)
     federation = make_federation(rounds=3).shortened(site_0=11, site_1=16, site_2=16)
     method = Looking(training=LocalTraining(batch_size=8))
     engine = _engine(federation, slots=slots)

@@ -1,4 +1,4 @@
-"""The threaded engine: clients on several cores, with the local engine's bits and errors."""
+"""The threaded engine: clients on several cores, with the sequential engine's bits and errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fedquilt.core.tree import same_bits
 from fedquilt.data.batches import Batch
 from fedquilt.engines import threaded as crew_file
-from fedquilt.engines.threaded import Crew, ThreadedEngine, room_beside
+from fedquilt.engines.threaded import ClientPool, ThreadedEngine, room_beside
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.training.client import Interrupted, Workspace
 from fedquilt.training.method import Local, Method, State
@@ -47,7 +47,7 @@ def _train(federation: Federation, method: Method, engine: ThreadedEngine) -> St
 
 
 def _reference(federation: Federation, method: Method) -> State:
-    """By the local engine, with as many of torch's own threads as a client has in a crew."""
+    """By the sequential engine, with as many of torch's own threads as a client has in a crew."""
     torch.set_num_threads(1)
     server = federation.train(method)
     torch.set_num_threads(2)
@@ -135,7 +135,7 @@ def test_a_caller_that_wants_no_more_waits_for_one_step_not_for_rounds() -> None
     endless = replace(method, training=replace(method.training, steps=10**9))
     engine = _engine(federation)
     payload = method.broadcast(start_server(method, federation.task, engine))
-    crew, cohort = Crew(engine.workspace, 2, 1), sorted(federation.clients)
+    crew, cohort = ClientPool(engine.workspace, 2, 1), sorted(federation.clients)
     assert list(crew.in_order(lambda workspace, item: item, [1])) == [1]  # the first is measured
     playing = _engine_in(crew, federation)._played(endless, payload, 0, cohort)
     threading.Timer(0.3, _press_ctrl_c).start()
@@ -148,7 +148,7 @@ def test_a_caller_that_wants_no_more_waits_for_one_step_not_for_rounds() -> None
 
 @pytest.mark.parametrize("ahead", [1, None])
 def test_nobody_plays_on_after_an_interruption(ahead: int | None) -> None:
-    crew = Crew(_workspace(), 2, 1)
+    crew = ClientPool(_workspace(), 2, 1)
     assert list(crew.in_order(lambda workspace, item: item, [1])) == [1]  # the first is measured
 
     def play(workspace: Workspace, item: int) -> None:
@@ -162,7 +162,7 @@ def test_nobody_plays_on_after_an_interruption(ahead: int | None) -> None:
     assert crew._free.qsize() == 2
 
 
-def _engine_in(crew: Crew, federation: Federation) -> ThreadedEngine:
+def _engine_in(crew: ClientPool, federation: Federation) -> ThreadedEngine:
     engine = _engine(federation)
     engine._crew = crew
     return engine
@@ -176,7 +176,7 @@ def _workspace() -> Workspace:
     return Workspace.of(make_federation().task, torch.device("cpu"))
 
 
-def _busiest(crew: Crew, items: Sequence[int]) -> int:
+def _busiest(crew: ClientPool, items: Sequence[int]) -> int:
     """How many were played at a time, at the most."""
     now, most, lock = 0, 0, threading.Lock()
 
@@ -198,14 +198,14 @@ def test_the_first_plays_alone_and_shows_how_many_fit_into_memory(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(crew_file, "room_beside", lambda need, wanted: 1)
-    crew = Crew(_workspace(), 4, 1)
+    crew = ClientPool(_workspace(), 4, 1)
     assert _busiest(crew, range(1)) == 1
     assert caplog.messages == ["memory is short: 2 of 4 clients at a time"]
     assert _busiest(crew, range(12)) == 2  # the first and the one beside it, of four threads
 
 
 def test_results_come_in_order_and_only_some_are_played_ahead() -> None:
-    crew, begun = Crew(_workspace(), 2, 1), []
+    crew, begun = ClientPool(_workspace(), 2, 1), []
 
     def play(workspace: Workspace, item: int) -> int:
         begun.append(item)

@@ -1,4 +1,4 @@
-"""Turns of made-up clients: who is let in when, and in which order rounds are handed over."""
+"""Scheduler of made-up clients: who is let in when, and in which order rounds are handed over."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedquilt.engines.cuda_graph.scheduler import HEAD_START, Turns
+from fedquilt.engines.cuda_graph.scheduler import HEAD_START, Scheduler
 
 
 class Log:
@@ -19,7 +19,7 @@ class Log:
         self._slots = [f"slot {number}" for number in range(slots)]
 
     def play(self) -> list[str]:
-        turns = Turns(
+        turns = Scheduler(
             self._slots,
             [*self.lengths],
             choose=lambda free, name: free[0],

@@ -33,7 +33,7 @@ def _loss(name: str, stored: Tensor = LABELS, **settings: object) -> tuple[float
         positive_weight=WEIGHT,
     )
     local.state = method.begin(local)
-    drawn = method.draw(2, 3, local.generator)
+    drawn = method.sample_noise(2, 3, local.generator)
     loss = method.loss(local, replace(batch_of(stored, KNOWN, views=2), drawn=drawn))
     loss.backward()
     return loss.item(), local

@@ -101,7 +101,7 @@ def test_fixed_rows_settle_before_training_and_stay() -> None:
     data = federation.clients["site-0"]
     update, _ = run_client(method, fitted.task, workspace, data, received, {}, 0)
     assert update.keys() == {"body", LOSS_PART}
-    assert method.template(received, fitted.task).keys() == {"body"}
+    assert method.expected_update(received, fitted.task).keys() == {"body"}
 
 
 def test_fixed_rows_of_unrelated_classes_settle_at_right_angles() -> None:
@@ -141,7 +141,7 @@ def test_codes_are_sent_once_and_are_the_clients_own() -> None:
     assert part.value["codes"].shape == (8, 16)
     server = started(method, federation)
     assert server.keys() == {"weights", "owned", "together"}  # no code is kept
-    assert "codes" not in method.template(
+    assert "codes" not in method.expected_update(
         addressed(method.broadcast(server), "site-0"), federation.fitted(method).task
     )
 

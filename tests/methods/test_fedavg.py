@@ -16,7 +16,7 @@ from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.methods.full_labels import FullLabels
 from fedquilt.metrics import roc_auc
 from fedquilt.training.rounds import start_server
-from fedquilt.training.server_optimizer import ServerStep
+from fedquilt.training.server_optimizer import ServerOptimizer
 
 LABELS = torch.tensor([[1.0, 5.0, 0.0], [0.0, -3.0, 1.0]])  # the middle column is garbage
 KNOWN = torch.tensor([[True, False, True], [True, False, True]])
@@ -83,7 +83,7 @@ def test_a_cohort_without_annotated_labels_leaves_the_weights() -> None:
 
 def test_server_momentum_changes_the_second_round_not_the_first() -> None:
     plain = make_method("fedavg-pl")
-    pushed = replace(plain, server_step=ServerStep(momentum=0.9))
+    pushed = replace(plain, server_step=ServerOptimizer(momentum=0.9))
     for rounds, equal in ((1, True), (2, False)):
         federation = make_federation(rounds=rounds)
         one, two = federation.train(plain), federation.train(pushed)
@@ -93,7 +93,7 @@ def test_server_momentum_changes_the_second_round_not_the_first() -> None:
 def test_batch_norm_statistics_are_averaged_without_momentum() -> None:
     """Momentum could push a running variance below zero."""
     federation = make_federation(rounds=4, backbone="small-resnet")
-    method = replace(make_method("fedavg"), server_step=ServerStep(momentum=0.95))
+    method = replace(make_method("fedavg"), server_step=ServerOptimizer(momentum=0.95))
     weights = federation.train(method)["weights"]
     variances = [value for name, value in weights.items() if name.endswith("running_var")]
     assert variances

@@ -16,7 +16,7 @@ from torch import Tensor, tensor
 from fedquilt.core.errors import UserError
 from fedquilt.core.payload import Update, addressed
 from fedquilt.core.tree import byte_count, flatten, same_bits
-from fedquilt.data.augmentation.views import Viewing, Views, normalise
+from fedquilt.data.augmentation.views import Preprocessing, Views, normalise
 from fedquilt.data.client_data import ClientData
 from fedquilt.losses.spread_out import correlation_penalty
 from fedquilt.methods.fedaws import ROWS, FedAwS
@@ -280,7 +280,7 @@ def digit_clients() -> Federation:
         make_federation(rounds=30).task,
         classes=tuple(str(digit) for digit in range(10)),
         clients=tuple(clients),
-        viewing=Viewing(views=Views(weak="plain"), mean=(0.5,), std=(0.5,)),
+        viewing=Preprocessing(views=Views(weak="plain"), mean=(0.5,), std=(0.5,)),
     )
     return Federation(task, clients)
 

@@ -52,7 +52,7 @@ def test_told_nothing_the_loss_is_that_of_fedavg_pl_times_its_labels() -> None:
     nothing = torch.zeros_like(KNOWN)
     loss = FedCTran().loss(local, told_batch(LABELS, KNOWN, nothing))
     assert loss.item() == pytest.approx(5 * masked_bce(logits, LABELS, KNOWN).item(), rel=1e-6)
-    assert not FedCTran(told_share=0.0).draw(9, 3, torch.Generator()).any()
+    assert not FedCTran(told_share=0.0).sample_noise(9, 3, torch.Generator()).any()
 
 
 def test_a_positive_weight_weighs_guessed_positives() -> None:
@@ -65,7 +65,7 @@ def test_a_positive_weight_weighs_guessed_positives() -> None:
 
 
 def test_of_seventeen_labels_at_most_twelve_are_told() -> None:
-    counts = FedCTran().draw(2000, 17, torch.Generator().manual_seed(0)).sum(1)
+    counts = FedCTran().sample_noise(2000, 17, torch.Generator().manual_seed(0)).sum(1)
     assert counts.max() == 12
     assert counts.min() == 0
 
@@ -78,7 +78,7 @@ def test_it_trains_as_the_authors_do() -> None:
 
 
 def test_its_network() -> None:
-    spec = FedCTran(layers=1, dropout=0.0).network(ModelSpec(backbone="small-resnet"))
+    spec = FedCTran(layers=1, dropout=0.0).model_spec(ModelSpec(backbone="small-resnet"))
     assert spec == ModelSpec(
         backbone="small-resnet",
         head="c-tran",

@@ -93,7 +93,7 @@ def test_fisher_by_hand(fisher_batch: int, expected: float) -> None:
     local.state = method.begin(local)
     for rows in torch.arange(2).split(fisher_batch):
         batch = Batch((images[rows],), labels[rows], torch.ones(len(rows), 1) > 0, rows)
-        local.state = method.look(local, batch)
+        local.state = method.observe(local, batch)
     update, kept = method.finish(local, {"w": tensor([3.0])}, 1)
     assert update["fisher"].value["w"].item() == pytest.approx(expected)
     assert update["fisher_weights"].value["w"].item() == pytest.approx(3 * expected)

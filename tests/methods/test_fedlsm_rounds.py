@@ -33,7 +33,7 @@ def _head_bias(counts: list[list[float]], changes: list[list[float]], annotated:
     task = federation.task
     server = start_server(method, task, federation.engine())
     received = method.broadcast(server)
-    accumulator = Accumulator(method.template(received, task), len(counts))
+    accumulator = Accumulator(method.expected_update(received, task), len(counts))
     for (name, data), drawn, change, columns in zip(
         federation.clients.items(), counts, changes, annotated
     ):

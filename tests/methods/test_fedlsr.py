@@ -23,7 +23,7 @@ PLAIN = FedLSR(positive_weight="none")
 def _loss(method: FedLSR, *logits: torch.Tensor, round_index: int = 0) -> torch.Tensor:
     local = client_of(method, holding(LABELS, KNOWN), *logits, round_index=round_index)
     local.state = method.begin(local)
-    share = method.draw(1, 2, local.generator)
+    share = method.sample_noise(1, 2, local.generator)
     return method.loss(local, replace(batch_of(LABELS, KNOWN, views=2), drawn=share))
 
 
@@ -77,7 +77,7 @@ def test_the_share_is_uniform_and_drawn_from_the_runs_generator_alone() -> None:
     draws = []
     for seed in (0, 0, 1):
         generator = torch.Generator().manual_seed(seed)
-        draws.append([PLAIN.draw(1, 2, generator).item() for _ in range(1000)])
+        draws.append([PLAIN.sample_noise(1, 2, generator).item() for _ in range(1000)])
     assert torch.equal(torch.random.get_rng_state(), before)
     assert draws[0] == draws[1] != draws[2]
     counts = torch.histc(torch.tensor(draws[0]), bins=4, min=0, max=1)

@@ -225,7 +225,7 @@ def test_identical_clients_average_to_each_of_them() -> None:
     server = start_server(method, federation.task, federation.engine())
     change = {name: torch.full_like(w, 0.125) for name, w in server["weights"].items()}
     update = weight_parts(change, federation.task.layout, 1.0, torch.ones(3))
-    sums = Accumulator(method.template(server, federation.task), 3)
+    sums = Accumulator(method.expected_update(server, federation.task), 3)
     for client in federation.clients:
         sums.add(client, update)
     after = method.update(server, sums.totals())["weights"]
@@ -274,7 +274,7 @@ def test_every_row_of_the_ablations_trains_a_model_of_its_own() -> None:
 
 def test_head_settings_are_those_that_the_head_has() -> None:
     wanted = ModelSpec(backbone="small-resnet")
-    spec = FedNCAML(etf_seed=2).network(wanted)
+    spec = FedNCAML(etf_seed=2).model_spec(wanted)
     assert (spec.backbone, spec.head) == ("small-resnet", "ladm")
     assert spec.head_settings == {
         "query": "etf",
@@ -285,9 +285,9 @@ def test_head_settings_are_those_that_the_head_has() -> None:
         "position_code": True,
         "bias": False,
     }
-    pooled = FedNCAML(head="etf", scale=10.0, **OFF).network(wanted)
+    pooled = FedNCAML(head="etf", scale=10.0, **OFF).model_spec(wanted)
     assert pooled.head_settings == {"train_classifier": False, "scale": 10.0, "bias": False}
-    assert FedNCAML(head="linear", **OFF).network(wanted).head_settings == {}
+    assert FedNCAML(head="linear", **OFF).model_spec(wanted).head_settings == {}
 
 
 def test_training_is_the_papers() -> None:
@@ -330,7 +330,7 @@ def test_what_cannot_be_is_explained(settings: dict[str, object], message: str) 
 
 
 def test_one_class_is_refused_and_so_are_more_classes_than_features() -> None:
-    spec = FedNCAML().network(ModelSpec())
+    spec = FedNCAML().model_spec(ModelSpec())
     for class_count, message in ((1, "two of them or more"), (65, "there are 65 classes")):
         with pytest.raises(UserError, match=message):
             spec.build(channels=1, class_count=class_count, seed=0)

@@ -15,7 +15,7 @@ from fedquilt.core.tree import Weights, leaves, same_bits
 from fedquilt.privacy.sent_parts import sent_parts
 from fedquilt.training.method import Method, State
 from fedquilt.training.rounds import run_rounds, start_server
-from fedquilt.training.server_optimizer import ServerStep
+from fedquilt.training.server_optimizer import ServerOptimizer
 
 
 def _trained(federation: Federation, method: Method) -> tuple[State, dict[str, Weights]]:
@@ -71,7 +71,7 @@ def test_a_single_client_trains_as_with_fedavg_pl() -> None:
 def test_with_server_momentum_only_the_body_has_a_velocity() -> None:
     federation = make_federation(rounds=2)
     server, _ = _trained(
-        federation, make_method("flexible-fl", server_step=ServerStep(momentum=0.5))
+        federation, make_method("flexible-fl", server_step=ServerOptimizer(momentum=0.5))
     )
     assert server["velocity"].keys() == server["weights"].keys()  # small-cnn has no buffers
 

@@ -43,7 +43,7 @@ def opened(
     received = method.broadcast(start_server(method, task, federation.engine()))
     data = federation.clients[client]
     local = open_round(method, task, workspace, data, received, {}, 0)
-    write_weights(local.model, method.start(local))
+    write_weights(local.model, method.initial_weights(local))
     local.state = method.begin(local)
     return local, list(step_batches(method, task, local, method.pools(local), 3, CPU))
 

@@ -57,7 +57,7 @@ def _head_bias(labelled_weight: float, changes: list[float]) -> list[float]:
     federation = make_federation(annotated=((0, 1), (1,), (2,)))
     server = start_server(method, federation.task, federation.engine())
     received = method.broadcast(server)
-    accumulator = Accumulator(method.template(received, federation.task), 3)
+    accumulator = Accumulator(method.expected_update(received, federation.task), 3)
     for (name, data), change in zip(federation.clients.items(), changes):
         local = make_local(method, data.known, data.labels)
         local.received, local.layout = received, federation.task.layout

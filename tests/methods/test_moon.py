@@ -151,9 +151,9 @@ def test_bfloat16_trains() -> None:
 
 
 def test_the_width_of_a_recipes_own_projection_is_kept() -> None:
-    assert Moon().network(ModelSpec()).projection == 256
-    assert Moon().network(ModelSpec(projection=32)).projection == 32
-    assert Moon(projection=None).network(ModelSpec()).projection is None
+    assert Moon().model_spec(ModelSpec()).projection == 256
+    assert Moon().model_spec(ModelSpec(projection=32)).projection == 32
+    assert Moon(projection=None).model_spec(ModelSpec()).projection is None
 
 
 @pytest.mark.parametrize("settings", [{"temperature": 0.0}, {"buffer_size": -1}])

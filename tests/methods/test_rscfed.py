@@ -189,7 +189,7 @@ def test_every_client_is_seen_alone_and_that_is_declared() -> None:
     method = make_method("rscfed")
     task = make_federation(backbone="small-resnet").task
     server = start_server(method, task, make_federation(backbone="small-resnet").engine())
-    parts = method.template(method.broadcast(server), task)
+    parts = method.expected_update(method.broadcast(server), task)
     assert list(parts) == ["body", "head", "buffers", "images"]
     assert all(isinstance(part, Gather) for part in parts.values())
     assert "group_draws" not in dict(leaves(method.broadcast(server)))

@@ -159,7 +159,7 @@ def test_a_newcomer_starts_with_scenes_at_its_own_images() -> None:
     received = addressed(method.broadcast(server), "site-9")
     data = federation.clients["site-1"]
     local = open_round(method, federation.task, workspace, data, received, {}, 2)
-    started = method.start(local)
+    started = method.initial_weights(local)
     features = local.predict(started, "plain").features
     for centre in started[CENTRES]:
         assert bool((features == centre).all(1).any())

@@ -109,7 +109,7 @@ def test_in_the_last_round_sums_are_sent_in_place_of_weights() -> None:
     data = federation.clients["site-0"]
     workspace = Workspace.of(task, torch.device("cpu"))
     update, _ = run_client(method, task, workspace, data, received, {}, 1)
-    declared = method.template(received, task)
+    declared = method.expected_update(received, task)
     assert update.keys() - {LOSS_PART} == declared.keys() == {"squares", "products"}
     for name, part in declared.items():
         assert isinstance(part, Sum)

@@ -10,10 +10,10 @@ from torch import Tensor, tensor
 
 from fedquilt.losses.pseudo_labels import NO_TAG
 from fedquilt.losses.soft_targets import (
-    Belief,
+    Targets,
     belief_loss,
-    believe,
     beta_share,
+    make_targets,
     mixed,
     mixed_belief,
     weighted_mean,
@@ -31,15 +31,15 @@ def test_a_missing_label_is_filled_in_at_the_thresholds_and_beyond() -> None:
     known = tensor([[True, False, False, False, False]])
     labels = tensor([[0.0, 9.0, 9.0, 9.0, 9.0]])  # what is not known must not be read
     teacher = logit([0.99, 0.86, 0.84, 0.011, 0.009])
-    belief = believe("multi", labels, known, teacher, LIMITS)
+    belief = make_targets("multi", labels, known, teacher, LIMITS)
     assert belief.valid.tolist() == [[True, True, False, False, True]]
     assert belief.is_pseudo.tolist() == [[False, True, False, False, True]]
     assert belief.targets[0].tolist() == pytest.approx([0.0, 1.0, 0.84, 0.011, 0.0], abs=1e-6)
     assert belief.tags().tolist() == [[NO_TAG, 1, NO_TAG, NO_TAG, 0]]
     assert belief.positive_counts().tolist() == [0, 1, 0, 0, 0]
-    edge = believe("multi", labels[:, 1:2], known[:, 1:2], tensor([[0.0]]), (0.0, 0.5))
+    edge = make_targets("multi", labels[:, 1:2], known[:, 1:2], tensor([[0.0]]), (0.0, 0.5))
     assert edge.targets.tolist() == [[1.0]]  # at the threshold itself
-    edge = believe("multi", labels[:, 1:2], known[:, 1:2], tensor([[0.0]]), (0.5, 0.9))
+    edge = make_targets("multi", labels[:, 1:2], known[:, 1:2], tensor([[0.0]]), (0.5, 0.9))
     assert (edge.targets.tolist(), edge.valid.tolist()) == ([[0.0]], [[True]])  # likewise
 
 
@@ -50,18 +50,18 @@ OPINIONS = logit([0.01, 0.01, 0.98], [0.02, 0.02, 0.96], [0.1, 0.2, 0.7], [0.98,
 
 
 def test_an_unlabelled_image_gets_its_likeliest_class() -> None:
-    belief = believe("single", ONE_HOT, KNOWN, OPINIONS, (0.01, 0.95))
+    belief = make_targets("single", ONE_HOT, KNOWN, OPINIONS, (0.01, 0.95))
     assert belief.targets.tolist() == [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]]
     assert belief.valid.tolist() == [[True] * 3, [True] * 3, [False] * 3, [False] * 3]
     assert belief.is_pseudo.tolist() == [[False] * 3, [False, False, True], *[[False] * 3] * 2]
-    lenient = believe("single", ONE_HOT, KNOWN, OPINIONS, (0.01, 0.7))
+    lenient = make_targets("single", ONE_HOT, KNOWN, OPINIONS, (0.01, 0.7))
     assert lenient.targets[2].tolist() == [0, 0, 1]
 
 
 def test_the_teacher_gets_no_gradient() -> None:
     for kind in ("multi", "single"):
         teacher = OPINIONS.clone().requires_grad_()
-        belief = believe(kind, ONE_HOT, KNOWN, teacher, LIMITS)
+        belief = make_targets(kind, ONE_HOT, KNOWN, teacher, LIMITS)
         assert not belief.targets.requires_grad
 
 
@@ -83,7 +83,7 @@ def test_both_orders_of_mask_and_mean_of_the_card() -> None:
 )
 def test_what_class_weights_multiply(weighed: str, expected: float) -> None:
     valid = tensor([[True, True, False]])
-    belief = Belief(tensor([[1.0, 0.0, 0.25]]), valid, ~valid)
+    belief = Targets(tensor([[1.0, 0.0, 0.25]]), valid, ~valid)
     logits = tensor([[0.0, 0.0, math.log(3)]], requires_grad=True)
     loss = belief_loss("multi", logits, belief, tensor([5.0, 2.0, 7.0]), weighed)
     loss.backward()
@@ -94,7 +94,7 @@ def test_what_class_weights_multiply(weighed: str, expected: float) -> None:
 
 def test_cross_entropy_is_a_mean_over_all_images() -> None:
     valid = tensor([[True] * 3, [False] * 3])
-    belief = Belief(tensor([[0.25, 0.75, 0.0], [1.0, 0.0, 0.0]]), valid, ~valid)
+    belief = Targets(tensor([[0.25, 0.75, 0.0], [1.0, 0.0, 0.0]]), valid, ~valid)
     logits = logit([0.5, 0.125, 0.375], [0.2, 0.4, 0.4])
     # -0.25 ln 0.5 * 4 - 0.75 ln 0.125 = (1 + 2.25) ln 2, and nothing of the second image.
     loss = belief_loss("single", logits, belief, tensor([4.0, 1.0, 1.0]), "positives")
@@ -106,8 +106,8 @@ def test_a_share_of_one_is_the_first_image_and_its_labels() -> None:
     one, two = torch.randn(2, 2, 1, 3, 3, generator=generator)
     assert torch.equal(mixed(one, two, tensor(1.0)), one)
     assert torch.equal(mixed(one, two, tensor(0.0)), two)
-    first = believe("single", ONE_HOT, KNOWN, OPINIONS, LIMITS)
-    other = believe("single", ONE_HOT.flip(0), KNOWN, OPINIONS.flip(0), LIMITS)
+    first = make_targets("single", ONE_HOT, KNOWN, OPINIONS, LIMITS)
+    other = make_targets("single", ONE_HOT.flip(0), KNOWN, OPINIONS.flip(0), LIMITS)
     whole = mixed_belief(first, other, tensor(1.0))
     assert torch.equal(whole.targets, first.targets)
     # Two images of four have a target, and each of them meets one that has none.

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedquilt.data.augmentation.views import Viewing, Views
+from fedquilt.data.augmentation.views import Preprocessing, Views
 from fedquilt.data.batches import (
     Batch,
     Pool,
@@ -47,7 +47,7 @@ def batches_of(
         train_batches(
             data,
             Pool(batch_size, views, rows, whole),
-            Viewing(views=Views(weak="flip"), mean=(0.0,), std=(1.0,)),
+            Preprocessing(views=Views(weak="flip"), mean=(0.0,), std=(1.0,)),
             step_count=step_count,
             order=torch.Generator().manual_seed(seed),
             augmentation=torch.Generator().manual_seed(seed + 1),
@@ -174,7 +174,7 @@ def test_each_view_asked_for_is_there():
 
 def test_ordered_batches_hold_every_image_once_as_the_client_does():
     data = client(5)
-    viewing = Viewing(views=Views(), mean=(0.0,), std=(1.0,))
+    viewing = Preprocessing(views=Views(), mean=(0.0,), std=(1.0,))
     batches = list(ordered_batches(data, viewing, torch.Generator(), CPU, "plain", 2))
     assert rows_of(batches) == [[0, 1], [2, 3], [4]]  # a rest of 1 is not trained on, so it stays
     for batch in batches:

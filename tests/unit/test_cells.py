@@ -7,7 +7,7 @@ import torch
 from few_patients import site
 from torch import tensor
 
-from fedquilt.training.provenance import KNOWN_CELLS, images_behind, people_behind
+from fedquilt.training.provenance import KNOWN_CELLS, images_of, patients_of
 
 # Images in each group, by the labels of the site: see tests/few_patients.py.
 IMAGES = {
@@ -45,13 +45,13 @@ def filled_in() -> torch.Tensor:
 def test_images_and_patients_are_counted(cells):
     for told, counts in ((False, IMAGES), (True, PATIENTS)):
         data = site(patients=told)
-        people = people_behind(images_behind(cells, data, filled_in()), data)
+        people = patients_of(images_of(cells, data, filled_in()), data)
         assert people.tolist() == counts[cells]
 
 
 def test_of_numbers_of_images_the_fewest_patients_are_counted():
     numbers = tensor([[6.0], [2.0]])
-    assert people_behind(numbers, site()).tolist() == [[6.0], [2.0]]
+    assert patients_of(numbers, site()).tolist() == [[6.0], [2.0]]
     # The largest patient has 3 images, so 6 images are of 2 patients at least.
-    least = people_behind(numbers, site(patients=True))
+    least = patients_of(numbers, site(patients=True))
     assert least.flatten().tolist() == pytest.approx([2.0, 2 / 3])

@@ -17,7 +17,7 @@ from fedquilt.training.task import Task
 class Gathering(FedAvg):
     """Shows the server every client's weights."""
 
-    def template(self, received: State, task: Task) -> Update:
+    def expected_update(self, received: State, task: Task) -> Update:
         return {"each": Gather(received["weights"])}
 
 

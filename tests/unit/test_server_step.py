@@ -9,11 +9,11 @@ from torch import tensor
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.tree import same_bits
-from fedquilt.training.server_optimizer import ServerStep
+from fedquilt.training.server_optimizer import ServerOptimizer
 
 
 def test_plain_averaging_adds_the_mean_change():
-    step = ServerStep()
+    step = ServerOptimizer()
     assert step.init({"w": tensor([1.0])}) == {}
     new, velocity = step.apply({"w": tensor([1.0, 2.0])}, {"w": tensor([0.5, -1.0])}, {})
     assert same_bits(new, {"w": tensor([1.5, 1.0])})
@@ -21,12 +21,12 @@ def test_plain_averaging_adds_the_mean_change():
 
 
 def test_the_learning_rate_scales_the_change():
-    new, _ = ServerStep(lr=0.5).apply({"w": tensor([1.0])}, {"w": tensor([4.0])}, {})
+    new, _ = ServerOptimizer(lr=0.5).apply({"w": tensor([1.0])}, {"w": tensor([4.0])}, {})
     assert new["w"].tolist() == [3.0]
 
 
 def test_momentum_by_hand():
-    step = ServerStep(lr=2.0, momentum=0.5)
+    step = ServerOptimizer(lr=2.0, momentum=0.5)
     weights = {"w": tensor([0.0])}
     velocity = step.init(weights)
     assert same_bits(velocity, {"w": tensor([0.0])})
@@ -39,7 +39,7 @@ def test_momentum_by_hand():
 
 
 def test_arguments_are_not_changed():
-    step = ServerStep(momentum=0.5)
+    step = ServerOptimizer(momentum=0.5)
     weights, change, velocity = ({"w": tensor([float(n)])} for n in (1, 2, 3))
     step.apply(weights, change, velocity)
     assert [tree["w"].item() for tree in (weights, change, velocity)] == [1.0, 2.0, 3.0]
@@ -60,4 +60,4 @@ def test_arguments_are_not_changed():
 def test_impossible_settings_are_refused(settings):
     (name, value), *_ = settings.items()
     with pytest.raises(UserError, match=f"lr > 0 and 0 <= momentum < 1.*{name} = {value}"):
-        ServerStep(**settings)
+        ServerOptimizer(**settings)

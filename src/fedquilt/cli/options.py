@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedquilt.core.errors import UserError
-from fedquilt.engines.choice import EngineChoice
+from fedquilt.engines.choice import EngineOptions
 
 PANEL = "On a GPU"
 
@@ -34,9 +34,9 @@ Exact = Annotated[
 ]
 
 
-def words_of(choice: EngineChoice) -> list[str]:
+def words_of(choice: EngineOptions) -> list[str]:
     """The options that differ from the usual, to be given again."""
-    usual = EngineChoice()
+    usual = EngineOptions()
     words = ["--engine", choice.name] if choice.name != usual.name else []
     words += ["--slots", str(choice.slots)] if choice.slots != usual.slots else []
     words += [] if choice.channels_last else ["--no-channels-last"]

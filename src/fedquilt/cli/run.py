@@ -15,7 +15,7 @@ from fedquilt.cli.console import Notes, note, print_json, say
 from fedquilt.cli.options import DEFAULT_CACHE, AsJson, Cache, Device, require_device
 from fedquilt.cli.progress import RunProgress
 from fedquilt.core.errors import UserError
-from fedquilt.engines.choice import SLOTS, EngineChoice
+from fedquilt.engines.choice import SLOTS, EngineOptions
 from fedquilt.recipes.catalogue import find_recipe
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def run(
 ) -> None:
     """Run a recipe, or train on your own images; everything is left in one folder."""
     options = own_data.OwnData.of(locals())
-    played_by = EngineChoice(engine, slots, channels_last, exact)  # type: ignore[arg-type]
+    played_by = EngineOptions(engine, slots, channels_last, exact)  # type: ignore[arg-type]
     short = {"rounds": rounds, "seed": seed}
     overrides = [*(changes or []), *(f"{k}={v}" for k, v in short.items() if v is not None)]
     chosen, name = _choose(recipe, options, overrides, out if resume else None)
@@ -117,7 +117,7 @@ def _new_folder(name: str, seed: int) -> Path:
 
 
 def _train(
-    recipe: Recipe, folder: Path, *, resume: bool, cache: Path, device: str, engine: EngineChoice
+    recipe: Recipe, folder: Path, *, resume: bool, cache: Path, device: str, engine: EngineOptions
 ) -> Run:
     from fedquilt.reports.run_with_report import run as run_recipe
 
@@ -145,7 +145,7 @@ def _train(
 
 
 def _say_how_to_go_on(
-    folder: Path, rounds: int, cache: Path, device: str, engine: EngineChoice
+    folder: Path, rounds: int, cache: Path, device: str, engine: EngineOptions
 ) -> None:
     from fedquilt.runs.checkpoint import Checkpoints
     from fedquilt.runs.run_folder import RunFolder

@@ -20,7 +20,7 @@ from fedquilt.core.atomic_files import write_bytes
 from fedquilt.core.errors import UserError
 from fedquilt.data.annotations import ANNOTATIONS
 from fedquilt.data.annotations.rules import Annotation
-from fedquilt.data.dataset import Labelled
+from fedquilt.data.dataset import LabelView
 from fedquilt.data.partitions import PARTITIONS
 from fedquilt.data.partitions.partition import Assignment, Partition
 
@@ -153,7 +153,9 @@ def _json(value: object) -> str:
     return json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":"))
 
 
-def allocate(data: Labelled, partition: Partition, annotation: Annotation, seed: int) -> Allocation:
+def allocate(
+    data: LabelView, partition: Partition, annotation: Annotation, seed: int
+) -> Allocation:
     """Who holds which images and knows which of their labels.
 
     A label is known where the data, the client's annotation rule and the partition all allow it.
@@ -187,7 +189,7 @@ def _described(setting: Partition | Annotation, table: Mapping[str, str]) -> dic
     return {"name": names.get(place, place), **asdict(setting)}
 
 
-def _refuse_blank_cells(data: Labelled, annotation: Annotation) -> None:
+def _refuse_blank_cells(data: LabelView, annotation: Annotation) -> None:
     if annotation.needs_complete_data and not bool(data.known.all()):
         name, share = _described(annotation, ANNOTATIONS)["name"], 1 - data.known.float().mean()
         raise UserError(

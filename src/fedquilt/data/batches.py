@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.data.augmentation.draws import sent
-from fedquilt.data.augmentation.views import Viewing, make_view
+from fedquilt.data.augmentation.views import Preprocessing, make_view
 from fedquilt.data.client_data import ClientData
 
 
@@ -40,7 +40,7 @@ class Batch:
 def train_batches(
     data: ClientData,
     pool: Pool,
-    viewing: Viewing,
+    viewing: Preprocessing,
     *,
     step_count: int,
     order: torch.Generator,
@@ -75,7 +75,7 @@ def row_batches(
 
 def ordered_batches(
     data: ClientData,
-    viewing: Viewing,
+    viewing: Preprocessing,
     augmentation: torch.Generator,
     device: torch.device,
     view: str,
@@ -90,7 +90,7 @@ def make_batch(
     data: ClientData,
     rows: Tensor,
     views: tuple[str, ...],
-    viewing: Viewing,
+    viewing: Preprocessing,
     augmentation: torch.Generator,
     device: torch.device,
 ) -> Batch:

@@ -73,7 +73,7 @@ class MultiLabelDataset:
         )
 
 
-class Labelled(Protocol):
+class LabelView(Protocol):
     """Anything with labels; a ``MultiLabelDataset`` is one."""
 
     @property
@@ -92,6 +92,6 @@ class Labelled(Protocol):
     def sites(self) -> tuple[str, ...] | None: ...
 
 
-def annotated_positives(data: Labelled) -> npt.NDArray[np.bool_]:
+def annotated_positives(data: LabelView) -> npt.NDArray[np.bool_]:
     """(N, C): the label was annotated and is positive; a blank cell is never a positive."""
     return np.asarray(((data.labels == 1) & data.known).cpu().numpy(), dtype=np.bool_)

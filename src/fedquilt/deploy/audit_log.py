@@ -1,4 +1,4 @@
-"""AuditTrail: what left, what came and what was refused, when and how large; never whose images."""
+"""AuditLog: what left, what came and what was refused, when and how large; never whose images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedquilt.core.payload import Update, update_bytes
 from fedquilt.core.tree import leaves
 
 
-class AuditTrail:
+class AuditLog:
     """One JSON line per event, only ever appended to."""
 
     def __init__(self, path: Path) -> None:

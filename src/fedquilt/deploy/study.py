@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from fedquilt.core.errors import UserError, nearest
 from fedquilt.core.settings import plain, read
-from fedquilt.data.augmentation.views import Viewing
+from fedquilt.data.augmentation.views import Preprocessing
 from fedquilt.data.images.decoding import Fit
 from fedquilt.recipes.recipe import Recipe, read_settings, recipe_from
 from fedquilt.training.task import Task
@@ -73,7 +73,7 @@ class StudySite:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ServerAddress:
     """Where the server is."""
 
     host: str  # the name that sites dial, and that the server's certificate is for
@@ -96,7 +96,7 @@ class Study:
     classes: tuple[str, ...]
     images: Images = Images()
     sites: tuple[StudySite, ...]
-    server: Place
+    server: ServerAddress
     rules: Rules = field(default_factory=Rules)
     recipe: Recipe
     evaluate_on_server: bool = False  # the recipe's data are on the server: use their test part
@@ -136,8 +136,8 @@ class Study:
             classes=self.classes,
             clients=self.site_names,
             image_shape=(images.channels, images.size, images.size),
-            model=recipe.method.network(recipe.model),
-            viewing=Viewing(views=recipe.views, mean=recipe.model.mean, std=recipe.model.std),
+            model=recipe.method.model_spec(recipe.model),
+            viewing=Preprocessing(views=recipe.views, mean=recipe.model.mean, std=recipe.model.std),
             round_count=recipe.rounds,
             seed=recipe.seed,
         )

@@ -1,4 +1,4 @@
-"""EngineChoice: which engine plays the clients on this machine, and how. Needs no torch."""
+"""EngineOptions: which engine plays the clients on this machine, and how. Needs no torch."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from fedquilt.core.errors import UserError, nearest
 
-EngineName: TypeAlias = Literal["auto", "local", "threaded", "recorded"]
+EngineName: TypeAlias = Literal["auto", "sequential", "threaded", "cuda-graph"]
 NAMES: tuple[str, ...] = get_args(EngineName)
 SLOTS = 16
 
 
 @dataclass(frozen=True)
-class EngineChoice:
+class EngineOptions:
     """What is learnt does not depend on it, but for the last digits.
 
-    All but the name is for the recorded engine.
+    All but the name is for the CUDA graph engine.
     """
 
     name: EngineName = "auto"
@@ -36,10 +36,10 @@ class EngineChoice:
 
     def refuse_more_than(self, name: EngineName) -> None:
         """Nothing that was asked for is passed over in silence."""
-        usual = EngineChoice().for_the_recorded
+        usual = EngineOptions().for_the_recorded
         asked = [key for key, value in self.for_the_recorded.items() if value != usual[key]]
         if asked:
             raise UserError(
-                f"{', '.join(asked)}: only the recorded engine has that, and this run is played by "
-                f"the {name} one; add --device cuda (or --engine recorded), or leave it out"
+                f"{', '.join(asked)}: supported by the cuda-graph engine only, and this run uses "
+                f"the {name} engine; add --device cuda (or --engine cuda-graph), or leave it out"
             )

@@ -1,4 +1,4 @@
-"""LocalEngine: all clients on this machine, one after another; the reference for other engines."""
+"""SequentialEngine: clients on this machine, one after another; the reference for other engines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedquilt.training.method import Method, State
 from fedquilt.training.task import Task
 
 
-class LocalEngine:
+class SequentialEngine:
     """One scratch network and one accumulator, however many clients there are."""
 
     holds_states: ClassVar[bool] = False  # whether states reach their store only when told to
@@ -56,7 +56,7 @@ class LocalEngine:
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
     ) -> Totals:
         expected = {
-            **method.template(addressed(payload, cohort[0]), self._task),
+            **method.expected_update(addressed(payload, cohort[0]), self._task),
             LOSS_PART: Mean(torch.zeros(()), 0.0),
         }
         accumulator = Accumulator(expected, len(self._clients))

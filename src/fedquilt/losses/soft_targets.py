@@ -15,7 +15,7 @@ Labels = Literal["multi", "single"]
 Weighed = Literal["positives", "entries", "mean"]
 
 
-class Belief(NamedTuple):
+class Targets(NamedTuple):
     """All (B, C); a target that is not valid is no more than what the teacher thinks."""
 
     targets: Tensor  # in 0..1
@@ -31,9 +31,9 @@ class Belief(NamedTuple):
         return torch.where(self.is_pseudo, self.targets.to(torch.int8), NO_TAG)
 
 
-def believe(
+def make_targets(
     kind: Labels, labels: Tensor, known: Tensor, teacher: Tensor, thresholds: tuple[float, float]
-) -> Belief:
+) -> Targets:
     """True labels, and those a teacher's logits are sure of; the lower threshold comes first.
 
     Of one class an image, logits are the log-odds of shares that sum to 1: those of the softmax
@@ -46,16 +46,16 @@ def believe(
 
 def _believe_labels(
     labels: Tensor, known: Tensor, teacher: Tensor, low: float, high: float
-) -> Belief:
+) -> Targets:
     """A missing label is 1 at a probability of ``high`` or above, and 0 at ``low`` or below."""
     probability = torch.sigmoid(teacher.float())
     present = probability >= high
     is_pseudo = (present | (probability <= low)) & ~known
     guess = torch.where(is_pseudo, present.to(probability.dtype), probability)
-    return Belief(torch.where(known, labels, guess), known | is_pseudo, is_pseudo)
+    return Targets(torch.where(known, labels, guess), known | is_pseudo, is_pseudo)
 
 
-def _believe_class(labels: Tensor, known: Tensor, teacher: Tensor, high: float) -> Belief:
+def _believe_class(labels: Tensor, known: Tensor, teacher: Tensor, high: float) -> Targets:
     """An unlabelled image is of the likeliest class, if its share in the softmax is ``high``.
 
     But not of a class that was annotated as absent; then it has no target at all.
@@ -65,11 +65,11 @@ def _believe_class(labels: Tensor, known: Tensor, teacher: Tensor, high: float) 
     is_filled = ~labelled & (share >= high) & ~known.gather(1, winner)
     guess = torch.zeros_like(labels).scatter(1, winner, 1.0) * is_filled
     targets = torch.where(labelled, torch.where(known, labels, 0.0), guess)
-    return Belief(targets, (labelled | is_filled).expand_as(known), is_filled & ~known)
+    return Targets(targets, (labelled | is_filled).expand_as(known), is_filled & ~known)
 
 
 def belief_loss(
-    kind: Labels, logits: Tensor, belief: Belief, weight: Tensor, weighed: Weighed
+    kind: Labels, logits: Tensor, belief: Targets, weight: Tensor, weighed: Weighed
 ) -> Tensor:
     """Binary cross-entropy of several labels, or cross-entropy of one class an image.
 
@@ -105,9 +105,9 @@ def mixed(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
     return share * first + (1 - share) * second
 
 
-def mixed_belief(first: Belief, second: Belief, share: Tensor) -> Belief:
+def mixed_belief(first: Targets, second: Targets, share: Tensor) -> Targets:
     """MixUp of two images' labels; valid only where both are."""
-    return Belief(
+    return Targets(
         mixed(first.targets, second.targets, share),
         first.valid & second.valid,
         first.is_pseudo | second.is_pseudo,

@@ -24,7 +24,7 @@ from fedquilt.losses.pseudo_labels import (
 )
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.training.method import Local, Stage, State
-from fedquilt.training.provenance import TellsOf
+from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
 WARM_UP = "warm-up"
@@ -67,14 +67,14 @@ class CBAFed(FedAvg):
     def broadcast(self, server: State) -> State:
         return {"weights": server["weights"], "thresholds": server["thresholds"]}
 
-    def template(self, received: State, task: Task) -> Update:
-        parts = super().template(received, task)
+    def expected_update(self, received: State, task: Task) -> Update:
+        parts = super().expected_update(received, task)
         return {**parts, "class_share": Mean(received["thresholds"], torch.zeros(task.class_count))}
 
     @property
-    def tells_of(self) -> Mapping[str, TellsOf]:
+    def provenance(self) -> Mapping[str, Provenance]:
         # All or none: the weight of the body is the sum over classes, and would tell the last one.
-        return {**super().tells_of, "class_share": "every class"}
+        return {**super().provenance, "class_share": "every class"}
 
     def stages(self, round_index: int) -> tuple[Stage, ...]:
         return (Stage(name=WARM_UP if round_index < self.warmup_rounds else "pseudo labels"),)

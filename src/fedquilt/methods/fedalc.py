@@ -14,7 +14,7 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.data.co_occurrence import Correlation, coded_positives, correlation_of, joint_counts
 from fedquilt.methods.fedaws import ROWS, FedAwS
 from fedquilt.training.method import State
-from fedquilt.training.provenance import TellsOf
+from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
 LONG = 2_000  # steps that are enough to settle rows
@@ -53,9 +53,9 @@ class FedALC(FedAwS):
         return {**super().survey(data), "codes": Gather(coded_positives(data), any_length=True)}
 
     @property
-    def tells_of(self) -> Mapping[str, TellsOf]:
-        codes: TellsOf = {"codes": "any positive", "positives": "positives"}
-        return {**super().tells_of, "codes": codes}
+    def provenance(self) -> Mapping[str, Provenance]:
+        codes: Provenance = {"codes": "any positive", "positives": "positives"}
+        return {**super().provenance, "codes": codes}
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         counts = joint_counts(survey.each("codes").values(), task.class_count)

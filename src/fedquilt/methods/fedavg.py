@@ -26,8 +26,8 @@ from fedquilt.training.aggregation import (
     weight_parts,
 )
 from fedquilt.training.method import Local, Method, State
-from fedquilt.training.provenance import TellsOf
-from fedquilt.training.server_optimizer import ServerStep
+from fedquilt.training.provenance import Provenance
+from fedquilt.training.server_optimizer import ServerOptimizer
 from fedquilt.training.task import Task
 
 
@@ -40,7 +40,7 @@ class FedAvg(Method):
     positive_weight_cap: float | None = None  # the largest positive weight, if there is to be one
     weighting: Weighting = "samples"  # of clients, for everything but head rows
     head_rows: HeadRows = "all"  # whose head rows count: everybody's, or annotators', and by what
-    server_step: ServerStep = ServerStep()  # what the server does with the mean change
+    server_step: ServerOptimizer = ServerOptimizer()  # what the server does with the mean change
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         trainable = {name: weights[name] for name in task.layout.body + task.layout.head}
@@ -59,13 +59,13 @@ class FedAvg(Method):
     def broadcast(self, server: State) -> State:
         return {"weights": server["weights"]}
 
-    def template(self, received: State, task: Task) -> Update:
+    def expected_update(self, received: State, task: Task) -> Update:
         return weight_parts(received["weights"], task.layout, 0.0, torch.zeros(task.class_count))
 
     @property
-    def tells_of(self) -> Mapping[str, TellsOf]:
-        rows: dict[HeadRows, TellsOf] = {"all": "images", "positives": "positives"}
-        return {**super().tells_of, "head": rows.get(self.head_rows, "annotated")}
+    def provenance(self) -> Mapping[str, Provenance]:
+        rows: dict[HeadRows, Provenance] = {"all": "images", "positives": "positives"}
+        return {**super().provenance, "head": rows.get(self.head_rows, "annotated")}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         return self.supervised_loss(local, local.model(batch.views[0]).logits, batch)

@@ -8,7 +8,7 @@ from typing import Literal
 from fedquilt.core.payload import Update
 from fedquilt.core.tree import Weights
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.training.aggregation import or_faintly
+from fedquilt.training.aggregation import or_negligible
 from fedquilt.training.method import Local
 
 
@@ -24,4 +24,4 @@ class FedAvgPL(FedAvg):
     def weights_update(self, local: Local, weights: Weights) -> Update:
         weight = float(len(local.data)) if self.weighting == "samples" else 1.0
         learns = self.unannotated == "negative" or local.data.has_annotations
-        return self.weighted_update(local, weights, or_faintly(weight * learns, weight))
+        return self.weighted_update(local, weights, or_negligible(weight * learns, weight))

@@ -30,11 +30,11 @@ from fedquilt.training.aggregation import (
     head_row_weights,
     mean_change,
     moved_buffers,
-    or_faintly,
+    or_negligible,
     weight_parts,
 )
 from fedquilt.training.method import Local, Stage, State
-from fedquilt.training.provenance import TellsOf
+from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
 ROWS = "head.weight"
@@ -75,16 +75,16 @@ class FedAwS(FedAvg):
         if self.nearest is not None and self.nearest < 1:
             raise UserError(f"method.nearest must be positive or left out, found {self.nearest}")
 
-    def network(self, wanted: ModelSpec) -> ModelSpec:
+    def model_spec(self, wanted: ModelSpec) -> ModelSpec:
         return replace(wanted, head="cosine")
 
     def survey(self, data: ClientData) -> Update:
         return {**super().survey(data), "owned": Gather(data.positive_counts() > 0)}
 
     @property
-    def tells_of(self) -> Mapping[str, TellsOf]:
-        whole: dict[str, TellsOf] = dict.fromkeys(("body", "buffers"), "any positive")
-        return {**super().tells_of, **whole, "head": "positives", "owned": "positives"}
+    def provenance(self) -> Mapping[str, Provenance]:
+        whole: dict[str, Provenance] = dict.fromkeys(("body", "buffers"), "any positive")
+        return {**super().provenance, **whole, "head": "positives", "owned": "positives"}
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         owned = {as_branch(name): mask for name, mask in survey.each("owned").items()}
@@ -101,7 +101,7 @@ class FedAwS(FedAvg):
     def client_weights(self, received: State, state: State) -> Weights:
         return {**received["weights"], ROWS: among_zeros(**received["own"])}
 
-    def start(self, local: Local) -> Weights:
+    def initial_weights(self, local: Local) -> Weights:
         return self.client_weights(local.received, local.state)
 
     def stages(self, round_index: int) -> tuple[Stage, ...]:
@@ -122,7 +122,7 @@ class FedAwS(FedAvg):
             weights[ROWS].copy_(on_sphere(weights[ROWS]))
         return local.state
 
-    def template(self, received: State, task: Task) -> Update:
+    def expected_update(self, received: State, task: Task) -> Update:
         rows = torch.zeros(task.class_count, received["own"]["rows"].shape[1])
         whole = {**received["weights"], ROWS: rows}
         return weight_parts(whole, self._sent(task.layout), 0.0, torch.zeros(task.class_count))
@@ -131,10 +131,10 @@ class FedAwS(FedAvg):
         used = self.pools(local)[0].rows  # the images with positives, if there are any
         images = 0 if used is None else len(used)
         weight = float(images if self.weighting == "samples" else images > 0)
-        change = change_of(weights, self.start(local))
+        change = change_of(weights, self.initial_weights(local))
         owned = local.received["own"]["classes"]
         rows = head_row_weights(self.head_rows, weight, local.data).to(owned.device) * owned
-        return weight_parts(change, self._sent(local.layout), or_faintly(weight, 1.0), rows)
+        return weight_parts(change, self._sent(local.layout), or_negligible(weight, 1.0), rows)
 
     def _sent(self, layout: Layout) -> Layout:
         return replace(layout, head=()) if self.fixed_rows else layout

@@ -47,7 +47,7 @@ class FedCTran(FedAvg):
                 f"guess; found {self.told_share}"
             )
 
-    def network(self, wanted: ModelSpec) -> ModelSpec:
+    def model_spec(self, wanted: ModelSpec) -> ModelSpec:
         settings = {
             "layers": self.layers,
             "attention_heads": self.attention_heads,
@@ -55,7 +55,7 @@ class FedCTran(FedAvg):
         }
         return replace(wanted, head="c-tran", head_settings=settings)
 
-    def draw(self, batch_size: int, class_count: int, generator: torch.Generator) -> Tensor:
+    def sample_noise(self, batch_size: int, class_count: int, generator: torch.Generator) -> Tensor:
         return draw_told(batch_size, class_count, self.told_share, generator)
 
     def loss(self, local: Local, batch: Batch) -> Tensor:

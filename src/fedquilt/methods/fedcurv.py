@@ -16,7 +16,7 @@ from fedquilt.data.batches import Batch, Pool
 from fedquilt.losses.proximal import weighted_squared_distance
 from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.training.method import Local, Stage, State
-from fedquilt.training.provenance import TellsOf
+from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
 SUMS = ("fisher", "fisher_weights")  # of the Fisher diagonal F_j, and of F_j times the weights
@@ -60,12 +60,15 @@ class FedCurv(FedAvgPL):
     def broadcast(self, server: State) -> State:
         return {key: server[key] for key in ("weights", *SUMS)}
 
-    def template(self, received: State, task: Task) -> Update:
-        return {**super().template(received, task), **{key: Sum(received[key]) for key in SUMS}}
+    def expected_update(self, received: State, task: Task) -> Update:
+        return {
+            **super().expected_update(received, task),
+            **{key: Sum(received[key]) for key in SUMS},
+        }
 
     @property
-    def tells_of(self) -> Mapping[str, TellsOf]:
-        return {**super().tells_of, **dict.fromkeys(SUMS, "images")}
+    def provenance(self) -> Mapping[str, Provenance]:
+        return {**super().provenance, **dict.fromkeys(SUMS, "images")}
 
     def begin(self, local: Local) -> State:
         total = {key: local.received[key] for key in SUMS}
@@ -102,7 +105,7 @@ class FedCurv(FedAvgPL):
         distance = weighted_squared_distance(weights, state["anchor"], state["importance"])
         return supervised + self.strength * distance
 
-    def look(self, local: Local, batch: Batch) -> State:
+    def observe(self, local: Local, batch: Batch) -> State:
         """Add the batch's squared gradients; a batch counts by its images."""
         totals, named = local.state[LOOKED], dict(local.model.named_parameters())
         parameters = [named[name] for name in totals]

@@ -18,7 +18,7 @@ from fedquilt.losses.pseudo_labels import binary_entropy, is_confident
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.teacher import follow, training_mode_output
 from fedquilt.training.method import Local, Stage, State
-from fedquilt.training.provenance import TellsOf
+from fedquilt.training.provenance import Provenance
 from fedquilt.training.schedules import gaussian_ramp
 from fedquilt.training.task import Task
 
@@ -70,15 +70,15 @@ class FedIRM(FedAvg):
     def broadcast(self, server: State) -> State:
         return {key: server[key] for key in ("weights", "relation", "reported")}
 
-    def template(self, received: State, task: Task) -> Update:
+    def expected_update(self, received: State, task: Task) -> Update:
         relation = Mean(received["relation"], torch.zeros(task.class_count))
-        return {**super().template(received, task), "relation": relation}
+        return {**super().expected_update(received, task), "relation": relation}
 
     @property
-    def tells_of(self) -> Mapping[str, TellsOf]:
+    def provenance(self) -> Mapping[str, Provenance]:
         # A mean over batches also tells of annotated classes without positives: one half.
-        rows: TellsOf = "positives" if self.matrix == "positives" else "sides"
-        return {**super().tells_of, "relation": rows}
+        rows: Provenance = "positives" if self.matrix == "positives" else "sides"
+        return {**super().provenance, "relation": rows}
 
     def stages(self, round_index: int) -> tuple[Stage, ...]:
         return (Stage(name=WARM_UP if round_index < self.warmup_rounds else "matching"),)

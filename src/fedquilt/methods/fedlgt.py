@@ -59,8 +59,8 @@ class FedLGT(FedCTran):
                 "along; to train one, name an encoder (docs/text_embeddings.md)"
             )
 
-    def network(self, wanted: ModelSpec) -> ModelSpec:
-        plain = super().network(wanted)
+    def model_spec(self, wanted: ModelSpec) -> ModelSpec:
+        plain = super().model_spec(wanted)
         text: dict[str, Setting] = {
             "text_encoder": self.text_encoder,
             "prompt": self.prompt,

@@ -19,12 +19,12 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.losses.class_prior import PositiveWeight, positive_weight
 from fedquilt.losses.pseudo_labels import NO_TAG, Entropy, by_uncertainty, no_tags, uncertainty
 from fedquilt.losses.soft_targets import (
-    Belief,
     Labels,
+    Targets,
     Weighed,
     belief_loss,
-    believe,
     beta_share,
+    make_targets,
     mixed,
     mixed_belief,
 )
@@ -34,7 +34,7 @@ from fedquilt.models.teacher import follow
 from fedquilt.training.aggregation import SPARE_ROWS, HeadRows, by_row_counts
 from fedquilt.training.local_training import LocalTraining
 from fedquilt.training.method import Local, State
-from fedquilt.training.provenance import TellsOf
+from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
 
@@ -96,7 +96,7 @@ class FedLSM(FedAvg):
         if self.unannotated != "skip":
             raise UserError("fedlsm fills in blank labels; leave unannotated at 'skip'")
 
-    def network(self, wanted: ModelSpec) -> ModelSpec:
+    def model_spec(self, wanted: ModelSpec) -> ModelSpec:
         return wanted if self.labels == "multi" else wanted.with_softmax()
 
     def views(self, round_index: int) -> tuple[str, ...]:
@@ -126,14 +126,14 @@ class FedLSM(FedAvg):
     def broadcast(self, server: State) -> State:
         return {key: server[key] for key in ("weights", "class_weight")}
 
-    def template(self, received: State, task: Task) -> Update:
-        parts = super().template(received, task)
+    def expected_update(self, received: State, task: Task) -> Update:
+        parts = super().expected_update(received, task)
         return by_row_counts(parts, torch.zeros(task.class_count)) if self.draw_counts else parts
 
     @property
-    def tells_of(self) -> Mapping[str, TellsOf]:
-        parts = {**super().tells_of, "positives": "sides", "annotated": "sides"}
-        drawn: dict[str, TellsOf] = {"head": "believed positives", SPARE_ROWS: parts["head"]}
+    def provenance(self) -> Mapping[str, Provenance]:
+        parts = {**super().provenance, "positives": "sides", "annotated": "sides"}
+        drawn: dict[str, Provenance] = {"head": "believed positives", SPARE_ROWS: parts["head"]}
         return {**parts, **(drawn if self.draw_counts else {})}
 
     def begin(self, local: Local) -> State:
@@ -158,7 +158,9 @@ class FedLSM(FedAvg):
         beside = [Pool(count, ("plain",), rows, whole=True) for rows in (uncertain, certain)]
         return (Pool(size - count, views, torch.cat((certain, between))), *beside)
 
-    def draw(self, batch_size: int, class_count: int, generator: torch.Generator) -> Tensor | None:
+    def sample_noise(
+        self, batch_size: int, class_count: int, generator: torch.Generator
+    ) -> Tensor | None:
         return beta_share(self.mixing_concentration, generator)
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
@@ -178,7 +180,7 @@ class FedLSM(FedAvg):
         mixing = belief_loss(self.labels, of_mixtures, mixture, unweighed, self.weighed)
         return supervised + self.mixing_strength * mixing
 
-    def beliefs(self, local: Local, batch: Batch) -> list[Belief]:
+    def beliefs(self, local: Local, batch: Batch) -> list[Targets]:
         """Of the batch, then of the uncertain and the certain images beside it."""
         parts = (batch, *batch.beside)
         opinions = (torch.zeros_like(batch.labels),)  # without a teacher nothing is missing
@@ -188,7 +190,7 @@ class FedLSM(FedAvg):
             opinions = logits.split([len(each.rows) for each in parts])
         limits = (self.thresholds, self.uncertain_thresholds, self.thresholds)
         return [
-            believe(self.labels, each.labels, each.known, opinion, limit)
+            make_targets(self.labels, each.labels, each.known, opinion, limit)
             for each, opinion, limit in zip(parts, opinions, limits)
         ]
 
@@ -207,7 +209,7 @@ class FedLSM(FedAvg):
         return super().update(server, totals) | {"class_weight": server["class_weight"]}
 
 
-def _noted(state: State, rows: Tensor, belief: Belief) -> State:
+def _noted(state: State, rows: Tensor, belief: Targets) -> State:
     """With the batch's positives counted, and what was filled in kept for the audit."""
     tags = state["tags"].index_copy(0, rows, belief.tags())
     return {**state, "drawn": state["drawn"] + belief.positive_counts(), "tags": tags}

@@ -47,7 +47,7 @@ class FedLSR(FedAvg):
     def begin(self, local: Local) -> State:
         return {**local.state, "strength": local.scalar(self.strength(local.round_index))}
 
-    def draw(self, batch_size: int, class_count: int, generator: torch.Generator) -> Tensor:
+    def sample_noise(self, batch_size: int, class_count: int, generator: torch.Generator) -> Tensor:
         return torch.rand((), generator=generator)  # Beta(1, 1)
 
     def loss(self, local: Local, batch: Batch) -> Tensor:

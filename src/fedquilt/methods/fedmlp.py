@@ -27,7 +27,7 @@ from fedquilt.losses.prototypes import (
 from fedquilt.losses.pseudo_labels import NO_TAG, no_tags
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.training.method import Local, Stage, State
-from fedquilt.training.provenance import TellsOf
+from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
 WARM_UP = "warm-up"
@@ -104,16 +104,16 @@ class FedMLP(FedAvg):
         keys = ("weights", "prototypes", "difficulty")
         return {key: server[key] for key in keys} | {"usable": usable.all(1)}
 
-    def template(self, received: State, task: Task) -> Update:
+    def expected_update(self, received: State, task: Task) -> Update:
         return {
-            **super().template(received, task),
+            **super().expected_update(received, task),
             "prototypes": Mean(received["prototypes"], torch.zeros(task.class_count, 2)),
             "difficulty": Mean(received["difficulty"], torch.zeros(task.class_count)),
         }
 
     @property
-    def tells_of(self) -> Mapping[str, TellsOf]:
-        return {**super().tells_of, "prototypes": "sides", "difficulty": "annotated or not"}
+    def provenance(self) -> Mapping[str, Provenance]:
+        return {**super().provenance, "prototypes": "sides", "difficulty": "annotated or not"}
 
     def begin(self, local: Local) -> State:
         tags = local.state["tags"]

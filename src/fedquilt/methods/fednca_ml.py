@@ -92,7 +92,7 @@ class FedNCAML(FedAvg):
                 f"the head 'ladm' has, found {self.head!r}; set both to 0"
             )
 
-    def network(self, wanted: ModelSpec) -> ModelSpec:
+    def model_spec(self, wanted: ModelSpec) -> ModelSpec:
         names = {"ladm": (*CLASSIFIER, *ATTENTION), "etf": CLASSIFIER, "linear": ()}[self.head]
         settings = {name: getattr(self, name) for name in names}
         given = {name: value for name, value in settings.items() if value is not None}

@@ -29,7 +29,7 @@ from fedquilt.training.aggregation import (
     whole_models,
 )
 from fedquilt.training.method import Local, State
-from fedquilt.training.provenance import TellsOf
+from fedquilt.training.provenance import Provenance
 from fedquilt.training.schedules import gaussian_ramp
 from fedquilt.training.task import Task
 
@@ -76,15 +76,15 @@ class FedNoRo(FedAvg):
                 f"and weighting as they are, found {self.head_rows!r} and {self.weighting!r}"
             )
 
-    def template(self, received: State, task: Task) -> Update:
+    def expected_update(self, received: State, task: Task) -> Update:
         if not self.distance_aware:
-            return super().template(received, task)
+            return super().expected_update(received, task)
         return _judged_model(whole_model(received["weights"], task.layout, 0), is_clean=False)
 
     @property
-    def tells_of(self) -> Mapping[str, TellsOf]:
-        alone: dict[str, TellsOf] = {"images": "images", "is_clean": "images"}
-        return {**super().tells_of, **(alone if self.distance_aware else {})}
+    def provenance(self) -> Mapping[str, Provenance]:
+        alone: dict[str, Provenance] = {"images": "images", "is_clean": "images"}
+        return {**super().provenance, **(alone if self.distance_aware else {})}
 
     def init_client(self, data: ClientData) -> State:
         share = data.positive_counts() / data.annotated_counts().clamp(min=1)

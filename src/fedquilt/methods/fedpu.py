@@ -48,7 +48,7 @@ class FedPU(FedAvgPL):
         if self.prior is not None and not all(0 < share < 1 for share in self.prior):
             raise UserError(f"method.prior must be between 0 and 1, found {self.prior}")
 
-    def network(self, wanted: ModelSpec) -> ModelSpec:
+    def model_spec(self, wanted: ModelSpec) -> ModelSpec:
         return wanted.with_softmax() if self.risk == "softmax" else wanted
 
     def init_client(self, data: ClientData) -> State:

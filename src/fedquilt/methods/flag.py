@@ -16,9 +16,9 @@ from fedquilt.core.tree import Weights
 from fedquilt.data.client_data import ClientData
 from fedquilt.losses.class_prior import PositiveWeight
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.training.aggregation import Weighting, or_faintly
+from fedquilt.training.aggregation import Weighting, or_negligible
 from fedquilt.training.method import Local
-from fedquilt.training.provenance import Cells, TellsOf
+from fedquilt.training.provenance import Counted, Provenance
 
 log = logging.getLogger(__name__)
 
@@ -52,15 +52,15 @@ class FLAG(FedAvg):
         return super().survey(data)
 
     @property
-    def tells_of(self) -> Mapping[str, TellsOf]:
-        whole: Cells = "any positive"
-        rows: tuple[Cells, ...] = (whole, "images" if self.head_rows == "all" else "annotated")
-        return {**super().tells_of, "body": whole, "buffers": whole, "head": rows}
+    def provenance(self) -> Mapping[str, Provenance]:
+        whole: Counted = "any positive"
+        rows: tuple[Counted, ...] = (whole, "images" if self.head_rows == "all" else "annotated")
+        return {**super().provenance, "body": whole, "buffers": whole, "head": rows}
 
     def weights_update(self, local: Local, weights: Weights) -> Update:
         images = float(len(local.data)) if self.weighting == "samples" else 1.0
         variety = label_variety(local.data.positive_counts(), self.alpha)
-        return self.weighted_update(local, weights, or_faintly(variety, images))
+        return self.weighted_update(local, weights, or_negligible(variety, images))
 
 
 def label_variety(positives: Tensor, alpha: float) -> float:

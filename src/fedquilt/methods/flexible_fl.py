@@ -53,10 +53,10 @@ class FlexibleFL(FedAvg):
     def broadcast(self, server: State) -> State:
         return {key: server[key] for key in ("weights", "first_head")}
 
-    def template(self, received: State, task: Task) -> Update:
+    def expected_update(self, received: State, task: Task) -> Update:
         return weight_parts(received["weights"], replace(task.layout, head=()), 0.0, 0.0)
 
-    def start(self, local: Local) -> Weights:
+    def initial_weights(self, local: Local) -> Weights:
         return self.client_weights(local.received, local.state)
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:

@@ -19,7 +19,7 @@ from fedquilt.losses.distillation import squared_gap
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.training.aggregation import HeadRows, mean_change, moved_buffers
 from fedquilt.training.method import Local, State
-from fedquilt.training.provenance import TellsOf
+from fedquilt.training.provenance import Provenance
 from fedquilt.training.schedules import gaussian_ramp
 from fedquilt.training.task import Task
 
@@ -46,14 +46,14 @@ class FSSL(FedAvg):
     def views(self, round_index: int) -> tuple[str, ...]:
         return ("weak", "weak")
 
-    def template(self, received: State, task: Task) -> Update:
-        parts = super().template(received, task)
+    def expected_update(self, received: State, task: Task) -> Update:
+        parts = super().expected_update(received, task)
         return {**parts, **self._other_rows(parts, torch.zeros(task.class_count))}
 
     @property
-    def tells_of(self) -> Mapping[str, TellsOf]:
-        others: dict[str, TellsOf] = {"other_rows": "annotated or not"}
-        return {**super().tells_of, **(others if self.labelled_weight < 1 else {})}
+    def provenance(self) -> Mapping[str, Provenance]:
+        others: dict[str, Provenance] = {"other_rows": "annotated or not"}
+        return {**super().provenance, **(others if self.labelled_weight < 1 else {})}
 
     def begin(self, local: Local) -> State:
         ramp = gaussian_ramp(local.round_index, 0, self.ramp_rounds)

@@ -22,10 +22,10 @@ class LocalOnly(FedAvg):
 
     unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
 
-    def template(self, received: State, task: Task) -> Update:
+    def expected_update(self, received: State, task: Task) -> Update:
         return {}
 
-    def start(self, local: Local) -> Weights:
+    def initial_weights(self, local: Local) -> Weights:
         return self.client_weights(local.received, local.state)
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:

@@ -38,7 +38,7 @@ class Moon(FedAvgPL):
                 f"found {self.temperature} and {self.buffer_size}"
             )
 
-    def network(self, wanted: ModelSpec) -> ModelSpec:
+    def model_spec(self, wanted: ModelSpec) -> ModelSpec:
         if wanted.projection is not None:
             return wanted
         return replace(wanted, projection=self.projection)

@@ -27,7 +27,7 @@ from fedquilt.training.aggregation import (
     whole_models,
 )
 from fedquilt.training.method import Local, State
-from fedquilt.training.provenance import TellsOf
+from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
 
@@ -73,12 +73,12 @@ class RSCFed(FedAvg):
         draws = torch.Generator().manual_seed(task.seed).get_state()
         return super().init_server(weights, task, survey) | {"group_draws": draws}
 
-    def template(self, received: State, task: Task) -> Update:
+    def expected_update(self, received: State, task: Task) -> Update:
         return whole_model(received["weights"], task.layout, 0)
 
     @property
-    def tells_of(self) -> Mapping[str, TellsOf]:
-        return {**super().tells_of, "images": "images"}
+    def provenance(self) -> Mapping[str, Provenance]:
+        return {**super().provenance, "images": "images"}
 
     def begin(self, local: Local) -> State:
         state = {"teacher": local.received["weights"], **local.state}

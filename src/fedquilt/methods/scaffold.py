@@ -12,7 +12,7 @@ from fedquilt.core.tree import Weights, add, divided, sub, zeros_like
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.training.aggregation import Weighting
 from fedquilt.training.method import Local, State
-from fedquilt.training.provenance import TellsOf
+from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
 
@@ -34,18 +34,18 @@ class Scaffold(FedAvg):
     def broadcast(self, server: State) -> State:
         return {"weights": server["weights"], "control": server["control"]}
 
-    def template(self, received: State, task: Task) -> Update:
-        return {**super().template(received, task), "control": Sum(received["control"])}
+    def expected_update(self, received: State, task: Task) -> Update:
+        return {**super().expected_update(received, task), "control": Sum(received["control"])}
 
     @property
-    def tells_of(self) -> Mapping[str, TellsOf]:
-        return {**super().tells_of, "control": "images"}
+    def provenance(self) -> Mapping[str, Provenance]:
+        return {**super().provenance, "control": "images"}
 
     def begin(self, local: Local) -> State:
         zeros = zeros_like(local.received["control"])
         return {"control": zeros, **local.state, "gradient_sum": zeros}
 
-    def correct(self, local: Local, gradients: Weights) -> tuple[Weights, State]:
+    def correct_gradients(self, local: Local, gradients: Weights) -> tuple[Weights, State]:
         c_k, c = local.state["control"], local.received["control"]
         # Algorithm 1, line 10: g - c_k + c, written so that equal variates leave every bit of g.
         corrected = add(gradients, sub(c, c_k))

@@ -37,7 +37,7 @@ from fedquilt.models.scenes import (
 from fedquilt.models.spec import ModelSpec
 from fedquilt.training.aggregation import mean_change, moved_buffers, weight_parts
 from fedquilt.training.method import Local, State
-from fedquilt.training.provenance import TellsOf
+from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
 
@@ -80,7 +80,7 @@ class SceneGCN(FedAvg):
                 f"{self.negative_focus} and {self.positive_focus}"
             )
 
-    def network(self, wanted: ModelSpec) -> ModelSpec:
+    def model_spec(self, wanted: ModelSpec) -> ModelSpec:
         settings = ("scenes", "scene_count", "width", "text_encoder")
         chosen = {name: getattr(self, name) for name in settings}
         return replace(wanted, head="scene-gcn", head_settings=chosen)
@@ -94,24 +94,24 @@ class SceneGCN(FedAvg):
         own = {from_branch(name): {"matrices": matrices} for name, matrices in mixed.items()}
         return super().broadcast(server) | {"mixed": PerClient(own, newcomer={})}
 
-    def template(self, received: State, task: Task) -> Update:
+    def expected_update(self, received: State, task: Task) -> Update:
         weights: Weights = received["weights"]
         layout = shared_layout(task.layout, SCENES)
         parts = weight_parts(self._sent(weights), layout, 0.0, torch.zeros(task.class_count))
         return {**parts, "scenes": self._told(weights | no_scenes(weights, self.scene_count))}
 
     @property
-    def tells_of(self) -> Mapping[str, TellsOf]:
+    def provenance(self) -> Mapping[str, Provenance]:
         def images(data: ClientData, state: State) -> Tensor:
             return scene_images(state.get("scenes", {}), len(data))
 
         def pairs(data: ClientData, state: State) -> Tensor:
             return pair_images(state.get("scenes", {}), len(data))
 
-        scenes: TellsOf = {"prototypes": images, "matrices": pairs, "used": images}
-        return {**super().tells_of, "scenes": scenes}
+        scenes: Provenance = {"prototypes": images, "matrices": pairs, "used": images}
+        return {**super().provenance, "scenes": scenes}
 
-    def start(self, local: Local) -> Weights:
+    def initial_weights(self, local: Local) -> Weights:
         if "scenes" in local.state:
             return self.client_weights(local.received, local.state)
         shared: Weights = local.received["weights"]

@@ -77,7 +77,7 @@ class SiteAware(FedAvg):
         first = Stage(name="branches", steps=self.branch_steps, frozen=("backbone.",))
         return tuple(stage for stage in (first, Stage(steps=self.joint_steps)) if stage.steps != 0)
 
-    def network(self, wanted: ModelSpec) -> ModelSpec:
+    def model_spec(self, wanted: ModelSpec) -> ModelSpec:
         settings = {"width": self.width, "graph": self.graph}
         return replace(wanted, head="site-aware", head_settings=settings)
 
@@ -102,11 +102,11 @@ class SiteAware(FedAvg):
     def broadcast(self, server: State) -> State:
         return {key: server[key] for key in ("weights", "first_graph") if key in server}
 
-    def template(self, received: State, task: Task) -> Update:
+    def expected_update(self, received: State, task: Task) -> Update:
         layout = shared_layout(task.layout, self.private)
         return weight_parts(received["weights"], layout, 0.0, torch.zeros(task.class_count))
 
-    def start(self, local: Local) -> Weights:
+    def initial_weights(self, local: Local) -> Weights:
         return self.client_weights(local.received, local.state)
 
     def loss(self, local: Local, batch: Batch) -> Tensor:

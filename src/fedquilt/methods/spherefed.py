@@ -21,7 +21,7 @@ from fedquilt.models.calibration import class_moments, ridge_rows
 from fedquilt.models.heads.sphere import MIDDLE, on_sphere, scores_of
 from fedquilt.models.spec import ModelSpec
 from fedquilt.training.method import Local, State
-from fedquilt.training.provenance import TellsOf
+from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
 ROWS = "head.weight"
@@ -55,7 +55,7 @@ class SphereFed(FedAvg):
             found = f"{self.ridge} and {self.scale}"
             raise UserError(f"method.ridge and method.scale must be positive, found {found}")
 
-    def network(self, wanted: ModelSpec) -> ModelSpec:
+    def model_spec(self, wanted: ModelSpec) -> ModelSpec:
         return replace(wanted, head="sphere")
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
@@ -67,9 +67,9 @@ class SphereFed(FedAvg):
         is_last = self.calibrate and int(server["rounds_left"]) <= 1
         return super().broadcast(server) | ({"calibrating": torch.ones(())} if is_last else {})
 
-    def template(self, received: State, task: Task) -> Update:
+    def expected_update(self, received: State, task: Task) -> Update:
         if "calibrating" not in received:
-            return super().template(received, task)
+            return super().expected_update(received, task)
         classes, features = received["weights"][ROWS].shape
         return {
             "squares": Sum(torch.zeros(classes, features, features, dtype=torch.float64)),
@@ -77,10 +77,10 @@ class SphereFed(FedAvg):
         }
 
     @property
-    def tells_of(self) -> Mapping[str, TellsOf]:
+    def provenance(self) -> Mapping[str, Provenance]:
         # Both or none: squares without products would say that the class is never present.
-        sums: dict[str, TellsOf] = {"squares": "sides", "products": "sides"}
-        return {**super().tells_of, **(sums if self.calibrate else {})}
+        sums: dict[str, Provenance] = {"squares": "sides", "products": "sides"}
+        return {**super().provenance, **(sums if self.calibrate else {})}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         scores = scores_of(local.model(batch.views[0]).logits)

@@ -13,10 +13,10 @@ from fedquilt.core.errors import UserError, nearest
 from fedquilt.core.payload import Gather, Mean, Part, Update, weight_of
 from fedquilt.core.tree import Tree, leaves, tree_map
 from fedquilt.data.client_data import ClientData
-from fedquilt.training.aggregation import FAINT
+from fedquilt.training.aggregation import NEGLIGIBLE
 from fedquilt.training.client import LOSS_PART
 from fedquilt.training.method import Method, State
-from fedquilt.training.provenance import CellRule, OneRule, TellsOf, images_behind, people_behind
+from fedquilt.training.provenance import CellRule, OneRule, Provenance, images_of, patients_of
 
 
 def small_cells(part: str, method: Method, data: ClientData, state: State, min_cell: int) -> Tree:
@@ -26,7 +26,7 @@ def small_cells(part: str, method: Method, data: ClientData, state: State, min_c
         rules = rule if isinstance(rule, tuple) else (rule,)
         together = torch.zeros((), dtype=torch.bool)
         for each in rules:
-            people = people_behind(_images(each, method, data, state), data)
+            people = patients_of(_images(each, method, data, state), data)
             few = people < min_cell
             if each != "sides":  # where no positives are few: nobody is to tell the two apart
                 few = few & (people > 0)
@@ -39,21 +39,21 @@ def small_cells(part: str, method: Method, data: ClientData, state: State, min_c
     return small(declared)
 
 
-def cells_of(part: str, method: Method) -> TellsOf:
+def cells_of(part: str, method: Method) -> Provenance:
     """What the part tells of, by the method; nothing leaves a site that is not declared."""
-    declared: dict[str, TellsOf] = {**method.tells_of, LOSS_PART: "images"}
+    declared: dict[str, Provenance] = {**method.provenance, LOSS_PART: "images"}
     if part not in declared:
         raise UserError(
             f"{type(method).__name__} does not say how many patients its part {part!r} tells of, "
             f"so a disclosure floor cannot let it out{nearest(part, declared)}; declare it in the "
-            "method's tells_of, or set min_cell = 0"
+            "method's provenance, or set min_cell = 0"
         )
     return declared[part]
 
 
 def require_enough_patients(data: ClientData, min_cell: int) -> None:
     """Below the floor the whole client is one small cell, its model included."""
-    people = int(people_behind(images_behind("images", data), data))
+    people = int(patients_of(images_of("images", data), data))
     if people < min_cell:
         what = "images" if data.patients is None else "patients"
         raise UserError(
@@ -71,7 +71,7 @@ def _images(rule: OneRule, method: Method, data: ClientData, state: State) -> Te
     if callable(rule):
         return rule(data, state).cpu()
     filled_in = method.pseudo_labels(state) if rule == "believed positives" else None
-    return images_behind(rule, data, None if filled_in is None else filled_in.cpu())
+    return images_of(rule, data, None if filled_in is None else filled_in.cpu())
 
 
 DEFAULT_MIN_CELL = 10
@@ -117,7 +117,7 @@ def suppressed(part: Part, small: Tree) -> Part:
     if small.ndim > weight.ndim:  # one weight for several cells: it stays with the others
         return Mean(_emptied(part.value, small), weight)
     # A mean over a cohort of nobody has no value, so a part that is one cell keeps a trace.
-    nothing = FAINT if weight.ndim == 0 else 0.0
+    nothing = NEGLIGIBLE if weight.ndim == 0 else 0.0
     gone = _over_leading(small, weight)
     return Mean(_emptied(part.value, small), torch.where(gone, nothing, weight))
 

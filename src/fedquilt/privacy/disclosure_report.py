@@ -64,7 +64,7 @@ def what_would_leave(
     update = _expected(method, task, answer)
     SitePolicy(max_message_bytes=policy.max_message_bytes).check(method, update)
     at_first = {*asked, *update, *WEIGHTS}
-    later = dict.fromkeys(name for name in method.tells_of if name not in at_first)
+    later = dict.fromkeys(name for name in method.provenance if name not in at_first)
     kept = method.init_client(data)
     always = {LOSS_PART: update.pop(LOSS_PART)}
     rows: list[tuple[When, Mapping[str, Part | None], State]] = [
@@ -88,7 +88,7 @@ def _expected(method: Method, task: Task, answer: Update) -> dict[str, Part]:
         warnings.simplefilter("ignore")  # a class that nobody here has may well be at other sites
         server = method.init_server(read_weights(task.build_network()), task, survey.totals())
     received = addressed(method.broadcast(server), task.clients[0])
-    return {**method.template(received, task), LOSS_PART: Mean(torch.zeros(()), 0.0)}
+    return {**method.expected_update(received, task), LOSS_PART: Mean(torch.zeros(()), 0.0)}
 
 
 def _suppressed(
@@ -97,7 +97,7 @@ def _suppressed(
     if policy.min_cell <= 1:
         return ()
     small, empty = (small_cells(part, method, data, state, floor) for floor in (policy.min_cell, 0))
-    told = method.tells_of.get(part)
+    told = method.provenance.get(part)
     if isinstance(told, Mapping) and any(callable(rule) for rule in told.values()):
         return (LATER,)
     held_back = tree_map(lambda few, none: few & ~none, small, empty)

@@ -12,7 +12,7 @@ from fedquilt.core.payload import Gather, Mean, Part, addressed, weight_of
 from fedquilt.core.registry import find
 from fedquilt.core.totals import Accumulator
 from fedquilt.core.tree import leaves
-from fedquilt.data.augmentation.views import Viewing, Views
+from fedquilt.data.augmentation.views import Preprocessing, Views
 from fedquilt.data.client_data import ClientData
 from fedquilt.methods import all_methods
 from fedquilt.models.network import read_weights
@@ -58,7 +58,7 @@ def sent_parts(method_name: str) -> list[SentPart]:
         survey.add(client, method.survey(example_data(task)))
     server = method.init_server(read_weights(task.build_network()), task, survey.totals())
     update = {
-        **method.template(addressed(method.broadcast(server), task.clients[0]), task),
+        **method.expected_update(addressed(method.broadcast(server), task.clients[0]), task),
         LOSS_PART: Mean(torch.zeros(()), 0.0),
     }
     return [_described(name, part) for name, part in update.items()]
@@ -99,13 +99,13 @@ def example_data(task: Task) -> ClientData:
 
 
 def example_task(method: Method) -> Task:
-    model = method.network(ModelSpec())
+    model = method.model_spec(ModelSpec())
     return Task(
         classes=tuple(f"class {number}" for number in range(5)),
         clients=("a", "b"),
         image_shape=(1, 16, 16),
         model=model,
-        viewing=Viewing(views=Views(), mean=model.mean, std=model.std),
+        viewing=Preprocessing(views=Views(), mean=model.mean, std=model.std),
         round_count=1,
         seed=0,
     )

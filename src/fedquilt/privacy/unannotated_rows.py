@@ -12,12 +12,12 @@ from fedquilt.core.tree import leaves
 from fedquilt.core.validation import RefusedUpdate
 from fedquilt.privacy.disclosure_floor import speaking_rows
 from fedquilt.training.method import Method
-from fedquilt.training.provenance import OF_ANNOTATORS, TellsOf
+from fedquilt.training.provenance import OF_ANNOTATORS, Provenance
 
 
 def annotators_parts(method: Method) -> tuple[str, ...]:
     """The parts in which, by the method, only annotators of a class have a say in it."""
-    return tuple(name for name, tells_of in method.tells_of.items() if _is_theirs(tells_of))
+    return tuple(name for name, provenance in method.provenance.items() if _is_theirs(provenance))
 
 
 def check_unannotated_rows(
@@ -40,8 +40,8 @@ def check_unannotated_rows(
             )
 
 
-def _is_theirs(tells_of: TellsOf) -> bool:
-    rules: Iterable[object] = tells_of if isinstance(tells_of, tuple) else (tells_of,)
+def _is_theirs(provenance: Provenance) -> bool:
+    rules: Iterable[object] = provenance if isinstance(provenance, tuple) else (provenance,)
     return any(rule in OF_ANNOTATORS for rule in rules if isinstance(rule, str))
 
 

@@ -21,7 +21,7 @@ from fedquilt.metrics.report import (
 from collections.abc import Mapping
 from typing import Any
 from fedquilt.data.allocation import Allocation
-from fedquilt.engines.sequential import LocalEngine
+from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.metrics.evaluation import Evaluation, predict_probabilities, report_on
 from fedquilt.training.method import Method, State
 from fedquilt.metrics import AnnotationStatus, Report, by_annotation_status
@@ -121,7 +121,7 @@ class Assessment:
         return class_mean_over_reports(self.reports.values(), metric)
 
 
-def models_of(method: Method, server: State, engine: LocalEngine) -> dict[str, Weights]:
+def models_of(method: Method, server: State, engine: SequentialEngine) -> dict[str, Weights]:
     """The global model, or each client's own."""
     weights = method.global_weights(server)
     if weights is not None:
@@ -132,7 +132,7 @@ def models_of(method: Method, server: State, engine: LocalEngine) -> dict[str, W
 def assess(
     method: Method,
     server: State,
-    engine: LocalEngine,
+    engine: SequentialEngine,
     task: Task,
     test: MultiLabelDataset,
     settings: Evaluation,

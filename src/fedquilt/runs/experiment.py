@@ -12,7 +12,7 @@ from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.runs.checkpoint import Checkpoints
 from fedquilt.data.source import Splits
 from fedquilt.engines.build import build_engine, check_choice
-from fedquilt.engines.choice import EngineChoice, EngineName
+from fedquilt.engines.choice import EngineOptions, EngineName
 from fedquilt.runs.environment import environment
 from fedquilt.training.method import State
 from fedquilt.metrics import nan_to_none
@@ -36,7 +36,7 @@ def run(
     resume: bool = False,
     cache: Path = CACHE,
     device: str = "cpu",
-    engine: EngineName | EngineChoice = "auto",
+    engine: EngineName | EngineOptions = "auto",
     observe: Observer = lambda event, facts: None,
     splits: Splits | None = None,
 ) -> RunFolder:
@@ -44,11 +44,11 @@ def run(
 
     Args:
         out: the run's folder; it must be new unless ``resume``.
-        engine: a name, or an ``EngineChoice`` to say more.
+        engine: a name, or an ``EngineOptions`` to say more.
         observe: is told of the beginning, of notices, of every round and of the end.
         splits: the data, if it is loaded already.
     """
-    choice = engine if isinstance(engine, EngineChoice) else EngineChoice(engine)
+    choice = engine if isinstance(engine, EngineOptions) else EngineOptions(engine)
     check_choice(choice, device, recipe.method.training.precision)
     folder = RunFolder(out)
     with folder.begin(recipe, resume=resume):
@@ -74,7 +74,7 @@ class _Run:
         folder: RunFolder,
         simulation: Simulation,
         device: str,
-        engine: EngineChoice,
+        engine: EngineOptions,
         observe: Observer,
     ) -> None:
         self.recipe, self.folder, self.simulation = recipe, folder, simulation

@@ -12,7 +12,7 @@ from fedquilt.data.allocation import allocate
 from fedquilt.data.allocation import Allocation, Holding
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.dataset import MultiLabelDataset
-from fedquilt.data.augmentation.views import Viewing
+from fedquilt.data.augmentation.views import Preprocessing
 from fedquilt.data.source import Splits
 from fedquilt.core.errors import UserError
 from fedquilt.recipes.recipe import Recipe
@@ -44,8 +44,8 @@ def simulate(recipe: Recipe, cache: Path, splits: Splits | None = None) -> Simul
         classes=splits.train.classes,
         clients=tuple(clients),
         image_shape=tuple(splits.train.images.shape[1:]),  # type: ignore[arg-type]
-        model=recipe.method.network(recipe.model),
-        viewing=Viewing(views=recipe.views, mean=recipe.model.mean, std=recipe.model.std),
+        model=recipe.method.model_spec(recipe.model),
+        viewing=Preprocessing(views=recipe.views, mean=recipe.model.mean, std=recipe.model.std),
         round_count=recipe.rounds,
         seed=recipe.seed,
     )

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 from fedquilt.data.images.bad_image import BadImage
 from fedquilt.data.images.decoding import Decoding, decode_image
-from fedquilt.data.augmentation.views import Viewing
+from fedquilt.data.augmentation.views import Preprocessing
 from fedquilt.data.augmentation.views import normalise
 from fedquilt.core.errors import UserError, nearest
 from fedquilt.metrics.evaluation import predict_probabilities
@@ -184,7 +184,7 @@ class TrainedModels:
             clients=self.clients,
             image_shape=self.image_shape,
             model=spec,
-            viewing=Viewing(views=self.recipe.views, mean=spec.mean, std=spec.std),
+            viewing=Preprocessing(views=self.recipe.views, mean=spec.mean, std=spec.std),
             round_count=self.recipe.rounds,
             seed=self.recipe.seed,
         )

@@ -16,7 +16,7 @@ from fedquilt.models.network import Layout
 
 Weighting = Literal["samples", "uniform"]
 HeadRows = Literal["all", "annotators", "annotated", "positives"]
-FAINT = 1e-100  # beside any weight to speak of it changes no bit; alone it still makes a mean
+NEGLIGIBLE = 1e-100  # beside any weight to speak of it changes no bit; alone it still makes a mean
 SPARE_ROWS = "spare_rows"  # a part: the head under other weights, for rows nobody had weight for
 
 
@@ -36,12 +36,12 @@ def head_row_weights(rule: HeadRows, weight: float, data: ClientData) -> Tensor:
     return torch.full((data.known.shape[1],), weight, dtype=torch.float64)
 
 
-def or_faintly(weight: float, otherwise: float) -> float:
+def or_negligible(weight: float, otherwise: float) -> float:
     """``weight``; for a client without any, ``otherwise`` so faintly that only its likes see it.
 
     A cohort in which nobody has weight is then averaged by ``otherwise``, and nobody has to know.
     """
-    return weight if weight > 0 else FAINT * otherwise
+    return weight if weight > 0 else NEGLIGIBLE * otherwise
 
 
 def split(weights: Weights, layout: Layout) -> dict[str, Weights]:

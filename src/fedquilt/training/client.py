@@ -120,7 +120,7 @@ def run_client(
     with _drawing(workspace.device, *names, "network") if has_own_draws else nullcontext():
         here = moved(received, workspace.device)
         local = open_round(method, task, workspace, data, here, kept, round_index)
-        workspace.trained.write(method.start(local))
+        workspace.trained.write(method.initial_weights(local))
         local.state = method.begin(local)
         done = Training(torch.zeros((), device=workspace.device))
         for number, stage in enumerate(method.stages(round_index)):

@@ -40,7 +40,7 @@ def step_batches(
         for place, pool in enumerate(pools)
     ]
     for batch, *beside in zip(*streams):
-        drawn = method.draw(len(batch.rows), task.class_count, local.generator)
+        drawn = method.sample_noise(len(batch.rows), task.class_count, local.generator)
         if drawn is not None or beside:
             there = None if drawn is None else drawn.to(device)
             batch = replace(batch, drawn=there, beside=tuple(beside))
@@ -91,7 +91,7 @@ def take_step(
     with _precision(method, local, parameters.values()):
         loss = method.loss(local, batch)
     optimizer.backward(loss)
-    gradients, local.state = method.correct(local, gradients_of(parameters))
+    gradients, local.state = method.correct_gradients(local, gradients_of(parameters))
     optimizer.step(gradients)
     local.state = method.after_step(local, live)
     return loss.detach()
@@ -100,7 +100,7 @@ def take_step(
 def take_look(method: Method, local: Local, batch: Batch) -> None:
     """One step of a stage that does not train."""
     with _precision(method, local, local.model.parameters()):
-        local.state = method.look(local, batch)
+        local.state = method.observe(local, batch)
 
 
 @contextmanager

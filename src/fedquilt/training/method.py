@@ -18,7 +18,7 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.models.network import Layout, Network, Output
 from fedquilt.models.spec import ModelSpec
 from fedquilt.training.local_training import LocalTraining
-from fedquilt.training.provenance import TellsOf
+from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
 State: TypeAlias = dict[str, Any]  # a tree of tensors: it is sent, stored and checkpointed
@@ -28,7 +28,7 @@ State: TypeAlias = dict[str, Any]  # a tree of tensors: it is sent, stored and c
 class Stage:
     """A stretch of a client's round with an optimiser of its own; most rounds are one stage.
 
-    A stage that does not train only looks: once at every image, see :meth:`Method.look`.
+    A stage that does not train only looks: once at every image, see :meth:`Method.observe`.
     """
 
     name: str = "train"
@@ -62,10 +62,10 @@ class Local:
 class Method(ABC):
     """Hyper-parameters are fields, behaviour is hooks, state goes in and comes out.
 
-    The hooks inside a step (``loss``, ``correct``, ``after_step``, ``look``) do not branch on data:
-    masks and ``torch.where``, never boolean indexing or ``.item()``. What they need of the client
-    or the round beyond ``stage``, such as a ramp, ``begin`` puts into the state as a tensor: an
-    engine that records a step to play it again records Python's numbers with it.
+    The hooks inside a step (``loss``, ``correct_gradients``, ``after_step``, ``observe``) do not
+    branch on data: masks and ``torch.where``, never boolean indexing or ``.item()``. What they need
+    of the client or the round beyond ``stage``, such as a ramp, ``begin`` puts into the state as a
+    tensor: a CUDA graph captures Python numbers as constants.
     """
 
     training: LocalTraining = LocalTraining()  # how a client trains in a round
@@ -86,11 +86,13 @@ class Method(ABC):
         """What each step draws from: the first pool makes the batch and sets the epoch's length."""
         return (Pool(self.training.batch_size, self.views(local.round_index)),)
 
-    def draw(self, batch_size: int, class_count: int, generator: torch.Generator) -> Tensor | None:
+    def sample_noise(
+        self, batch_size: int, class_count: int, generator: torch.Generator
+    ) -> Tensor | None:
         """Random numbers for one step's loss, which finds them in ``batch.drawn``."""
         return None
 
-    def network(self, wanted: ModelSpec) -> ModelSpec:
+    def model_spec(self, wanted: ModelSpec) -> ModelSpec:
         """The network this method trains, given the one the recipe asks for."""
         return wanted
 
@@ -99,7 +101,7 @@ class Method(ABC):
         return {"annotators": Sum(data.known.any(0).to(torch.float32))}
 
     @property
-    def tells_of(self) -> Mapping[str, TellsOf]:
+    def provenance(self) -> Mapping[str, Provenance]:
         """For every part of survey and rounds, the images its numbers are computed from."""
         return {"annotators": "annotated", **dict.fromkeys(("body", "head", "buffers"), "images")}
 
@@ -113,10 +115,10 @@ class Method(ABC):
         return server
 
     @abstractmethod
-    def template(self, received: State, task: Task) -> Update:
+    def expected_update(self, received: State, task: Task) -> Update:
         """An update as a client would send it: names, kinds, shapes and dtypes are read off it."""
 
-    def start(self, local: Local) -> Weights:
+    def initial_weights(self, local: Local) -> Weights:
         """The weights local training begins with."""
         weights: Weights = local.received["weights"]
         return weights
@@ -127,14 +129,14 @@ class Method(ABC):
     @abstractmethod
     def loss(self, local: Local, batch: Batch) -> Tensor: ...
 
-    def correct(self, local: Local, gradients: Weights) -> tuple[Weights, State]:
+    def correct_gradients(self, local: Local, gradients: Weights) -> tuple[Weights, State]:
         """The gradients the optimiser is to use."""
         return gradients, local.state
 
     def after_step(self, local: Local, weights: Weights) -> State:
         return local.state
 
-    def look(self, local: Local, batch: Batch) -> State:
+    def observe(self, local: Local, batch: Batch) -> State:
         """In a stage that does not train, what the client makes of a batch."""
         return local.state
 

@@ -14,7 +14,7 @@ from fedquilt.data.client_data import ClientData
 # images of all classes at once. A cell per class: the others. "sides" are a class's annotated
 # negatives and positives, of which one would give away the other; "believed positives" are
 # annotated or filled in; "annotated or not" are both groups of a class's images, likewise.
-Cells: TypeAlias = Literal[
+Counted: TypeAlias = Literal[
     "images",
     "any positive",
     "every class",
@@ -25,17 +25,17 @@ Cells: TypeAlias = Literal[
     "believed positives",
 ]
 OF_ANNOTATORS = ("annotated", "positives", "sides")  # nothing for a class that is not annotated
-KNOWN_CELLS = get_args(Cells)
+KNOWN_CELLS = get_args(Counted)
 
 # Several: a cell is small if it is so by one of them. A function, given data and state, says how
 # many images there are at least, (cells..., groups), where nobody knows which. By leaf: names of a
 # part's own tensors.
-OneRule: TypeAlias = Cells | Callable[[ClientData, Any], Tensor]
+OneRule: TypeAlias = Counted | Callable[[ClientData, Any], Tensor]
 CellRule: TypeAlias = OneRule | tuple[OneRule, ...]
-TellsOf: TypeAlias = CellRule | Mapping[str, CellRule]
+Provenance: TypeAlias = CellRule | Mapping[str, CellRule]
 
 
-def images_behind(cells: Cells, data: ClientData, filled_in: Tensor | None = None) -> Tensor:
+def images_of(cells: Counted, data: ClientData, filled_in: Tensor | None = None) -> Tensor:
     """(n, cells..., groups) bool: a cell is as telling as the smallest group of its images."""
     known = data.known
     positives = known & (data.labels == 1)
@@ -54,10 +54,10 @@ def images_behind(cells: Cells, data: ClientData, filled_in: Tensor | None = Non
     return (known if cells == "annotated" else positives)[..., None]
 
 
-def people_behind(images: Tensor, data: ClientData) -> Tensor:
+def patients_of(images: Tensor, data: ClientData) -> Tensor:
     """(cells..., groups): the patients in each group, or its images where patients are not told.
 
-    ``images`` is as :func:`images_behind` gives it; of mere numbers of images, the patients there
+    ``images`` is as :func:`images_of` gives it; of mere numbers of images, the patients there
     are at least.
     """
     patients = data.patients

@@ -1,4 +1,4 @@
-"""ServerStep: what the server does with the clients' mean change; any method can use it."""
+"""ServerOptimizer: what the server does with the clients' mean change; any method can use it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedquilt.core.tree import Weights, add, tree_map, zeros_like
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerStep:
+class ServerOptimizer:
     """Plain averaging (the default), or averaging with a server learning rate and momentum."""
 
     lr: float = 1.0  # how much of the mean change is applied

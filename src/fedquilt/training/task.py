@@ -7,7 +7,7 @@ from functools import cached_property
 
 import torch
 
-from fedquilt.data.augmentation.views import Viewing
+from fedquilt.data.augmentation.views import Preprocessing
 from fedquilt.models.network import Layout, Network, layout_of
 from fedquilt.models.spec import ModelSpec
 
@@ -18,7 +18,7 @@ class Task:
     clients: tuple[str, ...]  # the population
     image_shape: tuple[int, int, int]  # channels, height, width
     model: ModelSpec
-    viewing: Viewing
+    viewing: Preprocessing
     round_count: int
     seed: int
 

@@ -13,7 +13,7 @@ from fedquilt.cli.main import app
 from fedquilt.cli.options import words_of
 from fedquilt.core.errors import UserError
 from fedquilt.engines.build import build_engine
-from fedquilt.engines.choice import EngineChoice
+from fedquilt.engines.choice import EngineOptions
 from fedquilt.runs.finished_run import read_run
 
 
@@ -38,8 +38,11 @@ def test_the_options_reach_the_engine_and_the_result_is_the_references(
 
     monkeypatch.setattr(fedquilt.runs.experiment, "build_engine", noted)
     sgd = ("--set", "method.training.optimizer=sgd")
-    options = ("--engine", "recorded", "--slots", "2", "--no-channels-last", "--exact")
-    for words in ((*sgd, "--out", "plain", "--engine", "local"), (*sgd, "--out", "own", *options)):
+    options = ("--engine", "cuda-graph", "--slots", "2", "--no-channels-last", "--exact")
+    for words in (
+        (*sgd, "--out", "plain", "--engine", "sequential"),
+        (*sgd, "--out", "own", *options),
+    ):
         result = run(*words)
         assert result.exit_code == 0, result.output
     engine = built[1]
@@ -52,11 +55,14 @@ def test_the_options_reach_the_engine_and_the_result_is_the_references(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--slots", "4"), "slots: only the recorded engine has that, and this run is played by"),
-        (("--engine", "local", "--exact", "--no-channels-last"), "channels_last, exact: only"),
+        (("--slots", "4"), "slots: supported by the cuda-graph engine only, and this run uses"),
+        (
+            ("--engine", "sequential", "--exact", "--no-channels-last"),
+            "channels_last, exact: supported by the cuda-graph engine",
+        ),
         (("--engine", "recorder"), "--engine 'recorder' is unknown"),
         (
-            ("--engine", "recorded", "--exact", "--set", "method.training.precision=bfloat16"),
+            ("--engine", "cuda-graph", "--exact", "--set", "method.training.precision=bfloat16"),
             "exact means whole float32, and method.training.precision is 'bfloat16'",
         ),
     ],
@@ -75,17 +81,17 @@ def test_an_interrupted_run_is_gone_on_with_by_the_same_options(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fedquilt.runs.experiment.run_rounds", stopped)
-    result = run("--engine", "recorded", "--slots", "3", "--out", "first")
-    assert "--resume --engine recorded --slots 3" in " ".join(result.output.split())
+    result = run("--engine", "cuda-graph", "--slots", "3", "--out", "first")
+    assert "--resume --engine cuda-graph --slots 3" in " ".join(result.output.split())
 
 
 def test_only_unusual_options_are_given_again() -> None:
-    assert words_of(EngineChoice()) == []
-    assert words_of(EngineChoice(slots=4, channels_last=False, exact=True)) == [
+    assert words_of(EngineOptions()) == []
+    assert words_of(EngineOptions(slots=4, channels_last=False, exact=True)) == [
         *("--slots", "4", "--no-channels-last", "--exact")
     ]
 
 
 def test_python_users_are_told_too() -> None:
     with pytest.raises(UserError, match="slots must be at least 1, found 0"):
-        EngineChoice(slots=0)
+        EngineOptions(slots=0)

@@ -18,7 +18,7 @@ from fedquilt.core.errors import UserError
 from fedquilt.data.allocation import Allocation, Holding, allocate
 from fedquilt.data.annotations.rules import Full, Listed, Missing, Recorded
 from fedquilt.data.client_data import ClientData
-from fedquilt.data.dataset import Labelled, MultiLabelDataset
+from fedquilt.data.dataset import LabelView, MultiLabelDataset
 from fedquilt.data.partitions.dirichlet_presence import DirichletPresence
 from fedquilt.data.partitions.iid import Iid
 from fedquilt.data.partitions.natural import Natural
@@ -97,7 +97,7 @@ def test_a_data_set_with_images_serves_as_well_as_a_table() -> None:
         ids=tuple(map(str, range(40))),
         sites=table.sites,
     )
-    sources: list[Labelled] = [table, dataset]
+    sources: list[LabelView] = [table, dataset]
     first, second = (allocate(each, Natural(), Recorded(), seed=0) for each in sources)
     assert first.hash == second.hash
 
@@ -152,7 +152,7 @@ def test_full_annotation_needs_complete_data() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Lopsided(Partition):
-    def assign(self, data: Labelled, seed: int) -> Assignment:
+    def assign(self, data: LabelView, seed: int) -> Assignment:
         return Assignment.from_clients(("all", "none"), np.zeros(len(data.labels), np.int64), {})
 
 

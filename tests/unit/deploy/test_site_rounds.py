@@ -15,7 +15,7 @@ from tiny_federation import make_method
 from fedquilt.core.tree import same_bits
 from fedquilt.core.version import VERSION
 from fedquilt.deploy.protocol.messages import Message, pack, unpack
-from fedquilt.deploy.site.client import SiteRounds
+from fedquilt.deploy.site.client import SiteClient
 from fedquilt.deploy.study import Study
 from fedquilt.models.network import read_weights
 from fedquilt.privacy.site_policy import SitePolicy
@@ -33,7 +33,7 @@ def _request(agreed: Study, **changes: Any) -> bytes:
     return pack(Message(facts | changes, {}))
 
 
-def _site(study: Study, folder: Path, policy: SitePolicy | None = None) -> SiteRounds:
+def _site(study: Study, folder: Path, policy: SitePolicy | None = None) -> SiteClient:
     return make_sites(study, folder, policy or SitePolicy(min_cell=0))["site-0"]
 
 

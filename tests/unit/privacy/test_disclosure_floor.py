@@ -26,7 +26,7 @@ from fedquilt.methods.spherefed import SphereFed
 from fedquilt.models.scenes import CENTRES, COUNTS, MATRICES
 from fedquilt.privacy.disclosure_floor import DisclosureFloor, suppressed
 from fedquilt.privacy.transform import released, released_survey
-from fedquilt.training.aggregation import FAINT
+from fedquilt.training.aggregation import NEGLIGIBLE
 
 
 def floored(method: Any, update: Update, min_cell: int, **site_settings: bool) -> Any:
@@ -183,7 +183,7 @@ def test_a_whole_part_leaves_a_trace_so_that_a_mean_exists():
     enough = floored(FLAG(), update, 5)
     assert (float(enough["body"].weight), enough["head"].weight.tolist()) == (2.5, [2.5] * 3)
     few = floored(FLAG(), update, 6)
-    assert float(few["body"].weight) == FAINT
+    assert float(few["body"].weight) == NEGLIGIBLE
     assert few["body"].value["w"].tolist() == [0.0, 0.0]
     assert few["head"].weight.tolist() == [0.0] * 3
 
@@ -227,7 +227,7 @@ def test_a_site_of_few_patients_sends_nothing():
 
 
 def test_what_is_not_declared_does_not_leave():
-    with pytest.raises(UserError, match=r"FedAvg does not say how many .* 'secrets'.*tells_of"):
+    with pytest.raises(UserError, match=r"FedAvg does not say how many .* 'secrets'.*provenance"):
         floored(FedAvg(), {"secrets": Sum(torch.ones(3))}, 3)
     with pytest.raises(UserError, match="min_cell must be 0 or more, found -1"):
         DisclosureFloor(-1)

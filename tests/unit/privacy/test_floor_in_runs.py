@@ -42,7 +42,7 @@ def test_a_recipe_has_no_floor_unless_it_says_so() -> None:
 def test_the_page_names_every_part_beyond_the_weights(name: str) -> None:
     spans = code_spans((ROOT / "docs" / "privacy.md").read_text(encoding="utf-8"))
     settings = {"labelled_weight": 0.5} if name == "fssl" else {}
-    told = set(make_method(name, **settings).tells_of) - WEIGHTS - {"spare_rows"}
+    told = set(make_method(name, **settings).provenance) - WEIGHTS - {"spare_rows"}
     assert told <= spans
 
 

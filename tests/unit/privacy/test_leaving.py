@@ -6,7 +6,7 @@ import pytest
 from few_patients import site
 
 from fedquilt.core.errors import UserError
-from fedquilt.data.augmentation.views import Viewing, Views
+from fedquilt.data.augmentation.views import Preprocessing, Views
 from fedquilt.methods.fedalc import FedALC
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.fedmlp import FedMLP
@@ -22,13 +22,13 @@ CLASSES = ("cyst", "stone", "tumour")
 
 
 def leaving(method: Method, policy: SitePolicy, **site_settings: bool) -> dict[str, Leaving]:
-    model = method.network(ModelSpec(backbone="small-cnn"))
+    model = method.model_spec(ModelSpec(backbone="small-cnn"))
     task = Task(
         classes=CLASSES,
         clients=("site", "other"),
         image_shape=(1, 16, 16),
         model=model,
-        viewing=Viewing(views=Views(), mean=model.mean, std=model.std),
+        viewing=Preprocessing(views=Views(), mean=model.mean, std=model.std),
         round_count=3,
         seed=0,
     )

@@ -198,7 +198,7 @@ class Views:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Viewing:
+class Preprocessing:
     """All that turns stored pixels into a network's input."""
 
     views: Views

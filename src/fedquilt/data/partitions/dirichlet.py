@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedquilt.core.seeding import seed_for
-from fedquilt.data.dataset import Labelled, annotated_positives
+from fedquilt.data.dataset import LabelView, annotated_positives
 from fedquilt.data.partitions.partition import Assignment, Partition
 from fedquilt.data.partitions.strata import rarest_positive, spread_strata
 
@@ -22,7 +22,7 @@ class Dirichlet(Partition):
     smallest_client: int = 10  # draw again until every client has this many images
     attempts: int = 100
 
-    def assign(self, data: Labelled, seed: int) -> Assignment:
+    def assign(self, data: LabelView, seed: int) -> Assignment:
         positives = annotated_positives(data)
         return spread_strata(
             rarest_positive(positives, positives.sum(axis=0)),

@@ -13,7 +13,7 @@ import torch
 from fedquilt.core.errors import UserError
 from fedquilt.core.seeding import seed_for
 from fedquilt.data.annotations.rules import deal_evenly
-from fedquilt.data.dataset import Labelled, annotated_positives
+from fedquilt.data.dataset import LabelView, annotated_positives
 from fedquilt.data.partitions.partition import (
     DROPPED,
     Assignment,
@@ -58,7 +58,7 @@ class DirichletPresence(Partition):
         exact = Decimal(str(self.presence_share)) * classes  # 0.71 * 7 classes gives 5
         return int(exact.quantize(Decimal(1), rounding=ROUND_HALF_UP))
 
-    def assign(self, data: Labelled, seed: int) -> Assignment:
+    def assign(self, data: LabelView, seed: int) -> Assignment:
         positives = annotated_positives(data)
         self._refuse_impossible(len(positives))
         generator = np.random.default_rng(seed_for(seed, "partition", "dirichlet-presence"))

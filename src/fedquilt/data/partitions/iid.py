@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from fedquilt.core.seeding import seed_for
-from fedquilt.data.dataset import Labelled
+from fedquilt.data.dataset import LabelView
 from fedquilt.data.partitions.partition import (
     DROPPED,
     Assignment,
@@ -25,7 +25,7 @@ class Iid(Partition):
     clients: int
     remainder: Literal["drop", "spread"] = "drop"  # the images beyond equal shares
 
-    def assign(self, data: Labelled, seed: int) -> Assignment:
+    def assign(self, data: LabelView, seed: int) -> Assignment:
         images = len(data.labels)
         refuse_impossible_count(self.clients, images)
         generator = np.random.default_rng(seed_for(seed, "partition", "iid"))

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.seeding import seed_for
-from fedquilt.data.dataset import Labelled, annotated_positives
+from fedquilt.data.dataset import LabelView, annotated_positives
 from fedquilt.data.partitions.partition import (
     Assignment,
     Partition,
@@ -29,7 +29,7 @@ class KModes(Partition):
     largest_client: int | None = None  # images beyond this number move to the next nearest client
     iterations: int = 100
 
-    def assign(self, data: Labelled, seed: int) -> Assignment:
+    def assign(self, data: LabelView, seed: int) -> Assignment:
         images = len(data.labels)
         refuse_impossible_count(self.clients, images)
         patterns, pattern_of = label_patterns(annotated_positives(data))

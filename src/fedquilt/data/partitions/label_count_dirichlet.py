@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedquilt.core.seeding import seed_for
-from fedquilt.data.dataset import Labelled, annotated_positives
+from fedquilt.data.dataset import LabelView, annotated_positives
 from fedquilt.data.partitions.partition import Assignment, Partition
 from fedquilt.data.partitions.strata import spread_strata
 
@@ -19,7 +19,7 @@ class LabelCountDirichlet(Partition):
     smallest_client: int = 1  # draw again until every client has this many images
     attempts: int = 100
 
-    def assign(self, data: Labelled, seed: int) -> Assignment:
+    def assign(self, data: LabelView, seed: int) -> Assignment:
         return spread_strata(
             annotated_positives(data).sum(axis=1),
             clients=self.clients,

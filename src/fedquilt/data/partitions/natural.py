@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from fedquilt.core.errors import UserError
-from fedquilt.data.dataset import Labelled
+from fedquilt.data.dataset import LabelView
 from fedquilt.data.partitions.partition import DROPPED, Assignment, Partition
 
 logger = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ class Natural(Partition):
     by: Literal["site", "patient"] = "site"
     smallest_client: int = 1  # leave out clients with fewer images
 
-    def assign(self, data: Labelled, seed: int) -> Assignment:
+    def assign(self, data: LabelView, seed: int) -> Assignment:
         owners = data.sites if self.by == "site" else data.groups
         if owners is None:
             raise UserError(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
-from fedquilt.data.dataset import Labelled
+from fedquilt.data.dataset import LabelView
 
 DROPPED = -1  # the client of an image that nobody holds
 
@@ -48,7 +48,7 @@ class Partition(ABC):
     """Settings are fields; the same data, settings and seed always give the same assignment."""
 
     @abstractmethod
-    def assign(self, data: Labelled, seed: int) -> Assignment: ...
+    def assign(self, data: LabelView, seed: int) -> Assignment: ...
 
 
 def numbered_clients(count: int) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.seeding import seed_for
-from fedquilt.data.dataset import Labelled, annotated_positives
+from fedquilt.data.dataset import LabelView, annotated_positives
 from fedquilt.data.partitions.partition import Assignment, Partition, refuse_non_positive
 
 
@@ -25,7 +25,7 @@ class PositiveOnly(Partition):
     replicas: int = 1  # clients per class
     images: Literal["unique", "replicate"] = "unique"  # may several classes' clients hold one
 
-    def assign(self, data: Labelled, seed: int) -> Assignment:
+    def assign(self, data: LabelView, seed: int) -> Assignment:
         refuse_non_positive(replicas=self.replicas)
         generator = np.random.default_rng(seed_for(seed, "partition", "positive-only"))
         positives = annotated_positives(data)

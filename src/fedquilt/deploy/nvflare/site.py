@@ -15,10 +15,10 @@ from fedquilt.deploy.nvflare.kit_files import write_site_files
 from fedquilt.deploy.nvflare.processes import FlareProcess, claim, site_process
 from fedquilt.deploy.nvflare.seal import check_seal
 from fedquilt.deploy.site.settings import SiteSettings, read_site_settings
-from fedquilt.deploy.study import Place
+from fedquilt.deploy.study import ServerAddress
 
 
-def greet(kit: Kit, place: Place, seconds: float) -> None:
+def greet(kit: Kit, place: ServerAddress, seconds: float) -> None:
     """Raise UserError with the reason unless the server accepts this kit's certificate in time."""
     deadline = time.monotonic() + seconds
     while True:
@@ -40,7 +40,7 @@ def greet(kit: Kit, place: Place, seconds: float) -> None:
             ) from error
 
 
-def _shake_hands(kit: Kit, place: Place) -> None:
+def _shake_hands(kit: Kit, place: ServerAddress) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(kit.authority)
     context.load_cert_chain(kit.certificate, kit.key)

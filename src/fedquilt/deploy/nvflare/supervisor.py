@@ -16,7 +16,7 @@ from typing import Any
 from fedquilt.core.errors import UserError
 from fedquilt.deploy.nvflare.job import write_job
 from fedquilt.deploy.nvflare.session import ServerSilent, Session
-from fedquilt.deploy.server.quorum import Attendance, TooFewSites
+from fedquilt.deploy.server.quorum import Quorum, TooFewSites
 from fedquilt.deploy.server.status import Outcome, round_sentence
 from fedquilt.deploy.study import Study
 
@@ -93,7 +93,7 @@ class Supervisor:
 
     def _wait_for_sites(self) -> None:
         """Until a quorum and an annotator of every class are connected, for a bounded time."""
-        attendance = Attendance(self._study, self._study.site_names)
+        attendance = Quorum(self._study, self._study.site_names)
         deadline = time.monotonic() + self._study.rules.start_seconds
         everybody = set(self._study.site_names)
         settled = None

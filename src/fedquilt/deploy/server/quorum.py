@@ -14,7 +14,7 @@ class TooFewSites(UserError):
 
 
 @dataclass(frozen=True)
-class Attendance:
+class Quorum:
     """The rule for one cohort: a quorum, and an annotator of every class the cohort annotates."""
 
     study: Study

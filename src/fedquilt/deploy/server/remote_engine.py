@@ -11,11 +11,11 @@ import torch
 from fedquilt.core.payload import Mean, PerClient, Update, addressed
 from fedquilt.core.totals import Totals
 from fedquilt.core.version import VERSION
-from fedquilt.deploy.audit_log import AuditTrail
+from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.channel import Channel, Patience
 from fedquilt.deploy.protocol.messages import END, EVERY_SITE, Message, pack
-from fedquilt.deploy.server.quorum import Attendance
-from fedquilt.deploy.server.replies import Collection
+from fedquilt.deploy.server.quorum import Quorum
+from fedquilt.deploy.server.replies import Replies
 from fedquilt.deploy.study import Study
 from fedquilt.privacy.sent_parts import example_data
 from fedquilt.training.client import LOSS_PART
@@ -37,7 +37,7 @@ class Exchanged:
 
 
 class RemoteEngine:
-    def __init__(self, study: Study, task: Task, channel: Channel, trail: AuditTrail) -> None:
+    def __init__(self, study: Study, task: Task, channel: Channel, trail: AuditLog) -> None:
         self._study, self._task, self._channel, self._trail = study, task, channel, trail
         self.last = Exchanged()
 
@@ -51,7 +51,7 @@ class RemoteEngine:
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
     ) -> Totals:
         expected = {
-            **method.template(addressed(payload, cohort[0]), self._task),
+            **method.expected_update(addressed(payload, cohort[0]), self._task),
             LOSS_PART: Mean(torch.zeros(()), 0.0),
         }
         requests = self._requests("train", payload, round_index, cohort)
@@ -80,15 +80,15 @@ class RemoteEngine:
         """What came of it, if those who answered are enough."""
         found = self._collect(kind, round_index, requests, expected)
         what = "the survey" if kind == "survey" else f"round {round_index + 1}"
-        Attendance(self._study, tuple(requests)).require(found.answered, self.last.missing, what)
+        Quorum(self._study, tuple(requests)).require(found.answered, self.last.missing, what)
         return found.accumulator.totals()
 
     def _collect(
         self, kind: str, round_index: int, requests: dict[str, bytes], expected: Update
-    ) -> Collection:
+    ) -> Replies:
         began, rules = time.perf_counter(), self._study.rules
-        found = Collection(self._study, kind, round_index, self._trail, expected)
-        attendance = Attendance(self._study, tuple(requests))
+        found = Replies(self._study, kind, round_index, self._trail, expected)
+        attendance = Quorum(self._study, tuple(requests))
         patience = Patience(
             seconds=rules.start_seconds if kind == "survey" else rules.round_seconds,
             late_seconds=rules.late_seconds,

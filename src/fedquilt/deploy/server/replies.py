@@ -1,4 +1,4 @@
-"""Collection: the replies of one round as they arrive; each is taken whole or refused by name."""
+"""Replies: the replies of one round as they arrive; each is taken whole or refused by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedquilt.core.payload import Update
 from fedquilt.core.totals import Accumulator
 from fedquilt.core.validation import RefusedUpdate
 from fedquilt.core.version import VERSION
-from fedquilt.deploy.audit_log import AuditTrail, part_sizes
+from fedquilt.deploy.audit_log import AuditLog, part_sizes
 from fedquilt.deploy.protocol.messages import BadMessage, Message, unpack, update_of
 from fedquilt.deploy.server.unannotated_rows import check_rows
 from fedquilt.deploy.study import Study
@@ -24,13 +24,13 @@ class SiteFailed(ValueError):
 
 
 @dataclass
-class Collection:
+class Replies:
     """What one exchange has brought so far."""
 
     study: Study
     kind: str  # survey, train or end
     round_index: int
-    trail: AuditTrail
+    trail: AuditLog
     expected: Update  # of the right names, kinds, shapes and dtypes
     accumulator: Accumulator = field(init=False)
     answered: list[str] = field(default_factory=list)

@@ -14,7 +14,7 @@ import torch
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.payload import Gather
 from fedquilt.data.dataset import MultiLabelDataset
-from fedquilt.deploy.audit_log import AuditTrail
+from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.channel import Channel
 from fedquilt.deploy.server.remote_engine import RemoteEngine
 from fedquilt.deploy.server.result import site_allocation, study_result
@@ -96,7 +96,7 @@ class ServerRun:
         with self.folder.begin(recipe, resume=resume):
             self.folder.keep(recipe, site_allocation(self.study))
             self.checkpoints = Checkpoints(self.folder.checkpoints)
-            trail = AuditTrail(self.folder.path / TRAIL)
+            trail = AuditLog(self.folder.path / TRAIL)
             self.engine = RemoteEngine(self.study, self.task, self._channel, trail)
             if self.study.evaluate_on_server:
                 self._test = recipe.data.load(self._cache).test

@@ -1,4 +1,4 @@
-"""SiteRounds: a site's half of a study; it answers what the server asks, within its own policy."""
+"""SiteClient: a site's half of a study; it answers what the server asks, within its own policy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from fedquilt.core.payload import Update
 from fedquilt.core.version import VERSION
 from fedquilt.data.client_data import ClientData
-from fedquilt.deploy.audit_log import AuditTrail, part_sizes
+from fedquilt.deploy.audit_log import AuditLog, part_sizes
 from fedquilt.deploy.protocol.messages import (
     END,
     EVERY_SITE,
@@ -37,7 +37,7 @@ class RefusedRequest(ValueError):
     """What the site will not do; the reason is its own and may be told to the server."""
 
 
-class SiteRounds:
+class SiteClient:
     def __init__(
         self,
         study: Study,
@@ -45,7 +45,7 @@ class SiteRounds:
         states: SiteStates,
         model: SiteModel,
         policy: SitePolicy,
-        trail: AuditTrail,
+        trail: AuditLog,
         device: str = "cpu",
     ) -> None:
         self._study, self._data, self._trail = study, data, trail

@@ -35,9 +35,9 @@ def main(kit_folder: str, settings_path: str) -> None:
 
 def serve(kit: Kit, settings_path: Path, requests: IO[bytes], answers: IO[bytes]) -> None:
     """Until the pipe ends; data that cannot be loaded are reported for every request."""
-    from fedquilt.deploy.audit_log import AuditTrail
+    from fedquilt.deploy.audit_log import AuditLog
     from fedquilt.deploy.protocol.messages import Message, pack, unpack
-    from fedquilt.deploy.site.client import SiteRounds
+    from fedquilt.deploy.site.client import SiteClient
     from fedquilt.deploy.site.data import load_site_data
     from fedquilt.deploy.site.model import SiteModel
     from fedquilt.deploy.site.settings import read_site_settings
@@ -48,13 +48,13 @@ def serve(kit: Kit, settings_path: Path, requests: IO[bytes], answers: IO[bytes]
         settings, study, site = read_site_settings(settings_path), kit.study(), kit.role()
         work = Path(settings.work_folder)
         own = study_folder(work, study, site)
-        rounds = SiteRounds(
+        rounds = SiteClient(
             study,
             load_site_data(study, site, settings),
             SiteStates(own),
             SiteModel(own),
             settings.policy,
-            AuditTrail(work / SITE_TRAIL),
+            AuditLog(work / SITE_TRAIL),
             settings.device,
         )
     except Exception as error:

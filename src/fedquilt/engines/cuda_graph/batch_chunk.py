@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.data.augmentation.draws import sent
-from fedquilt.data.augmentation.views import Viewing
+from fedquilt.data.augmentation.views import Preprocessing
 from fedquilt.data.batches import Batch, Pool, make_batch
 from fedquilt.data.client_data import ClientData
 
@@ -118,7 +118,7 @@ def load_chunk(
     segment: Segment,
     data: ClientData,
     pools: Sequence[Pool],
-    viewing: Viewing,
+    viewing: Preprocessing,
     generators: Sequence[torch.Generator],
     device: torch.device,
 ) -> None:

@@ -20,10 +20,10 @@ from fedquilt.engines.choice import SLOTS
 from fedquilt.engines.client_states import ClientStates
 from fedquilt.engines.cuda_graph.device_memory import advice_if_full, fewer_at_a_time, on_device
 from fedquilt.engines.cuda_graph.kernel_search import DeviceShare, share_of
-from fedquilt.engines.cuda_graph.scheduler import Turns, Visit
+from fedquilt.engines.cuda_graph.scheduler import ClientRound, Scheduler
 from fedquilt.engines.cuda_graph.slot import Broadcast, Slot
-from fedquilt.engines.cuda_graph.state_cache import HeldStates
-from fedquilt.engines.sequential import LocalEngine, named_in_errors
+from fedquilt.engines.cuda_graph.state_cache import StateCache
+from fedquilt.engines.sequential import SequentialEngine, named_in_errors
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.transform import PayloadTransform
 from fedquilt.training.client_step import names_of_draws
@@ -50,7 +50,7 @@ def no_search_for_garbage() -> Iterator[None]:
 PINNED_BYTES = 2**34
 
 
-class RecordedEngine(LocalEngine):
+class CudaGraphEngine(SequentialEngine):
     """Plays the cohort in as many slots as there are, again and again until all had their round.
 
     The images lie on the device as bytes. ``exact`` draws augmentation as the reference engine
@@ -79,9 +79,11 @@ class RecordedEngine(LocalEngine):
             task, clients, states=states, audit=audit, device=device, transforms=transforms
         )
         where = self.workspace.device
-        with advice_if_full("take smaller images, or leave them on the host with --engine local"):
+        with advice_if_full(
+            "take smaller images, or leave them on the host with --engine sequential"
+        ):
             self._on_device = on_device(clients, where, channels_last=channels_last)
-        self._held = HeldStates(
+        self._held = StateCache(
             self._states,
             where,
             device_bytes=state_bytes(where) if device_state_bytes is None else device_state_bytes,
@@ -123,7 +125,7 @@ class RecordedEngine(LocalEngine):
     ) -> Iterator[tuple[str, Update, State]]:
         device = self.workspace.device
         here = Broadcast(payload, self._laid_out)
-        turns = Turns(
+        turns = Scheduler(
             self._slots,
             cohort,
             choose=lambda free, name: self._slot_for(free, name, method.training.batch_size),
@@ -144,7 +146,7 @@ class RecordedEngine(LocalEngine):
 
     def _visit(
         self, slot: Slot, name: str, method: Method, broadcast: Broadcast, round_index: int
-    ) -> Visit:
+    ) -> ClientRound:
         data, kept = self._on_device[name], self._states.get(name)
         slot.wait_for_others()  # after these: their copies may still be on their way
         names = names_of_draws(self._task, name, round_index)
@@ -152,7 +154,7 @@ class RecordedEngine(LocalEngine):
         with named_in_errors(name, method, round_index):
             if "method" not in kept:
                 kept = {"method": method.init_client(self._clients[name])}
-            return Visit(slot, method, self._task, data, broadcast, kept, round_index)
+            return ClientRound(slot, method, self._task, data, broadcast, kept, round_index)
 
     def _laid_out(self, leaf: Tensor) -> Tensor:
         """On the device, in memory as in the slots: copies into equal layouts are one call."""

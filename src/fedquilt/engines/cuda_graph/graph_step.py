@@ -43,7 +43,7 @@ def kernels_by_rule() -> Iterator[None]:
         torch.backends.cudnn.benchmark = searched
 
 
-class StepPlayer:
+class GraphStep:
     def __init__(self, step: Callable[[], None]) -> None:
         self.take = step  # as it is, without a recording
         self._graph: torch.cuda.CUDAGraph | None = None

@@ -11,13 +11,13 @@ from typing import NamedTuple
 from fedquilt.core.payload import Update
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.cuda_graph.slot import Broadcast, Slot
-from fedquilt.engines.cuda_graph.stage import StagePlay
+from fedquilt.engines.cuda_graph.stage import CapturedStage
 from fedquilt.training.client import Training, close_round, open_round, require_finite
 from fedquilt.training.method import Method, State
 from fedquilt.training.task import Task
 
 
-class Visit:
+class ClientRound:
     def __init__(
         self,
         slot: Slot,
@@ -40,7 +40,7 @@ class Visit:
         for number, stage in enumerate(self._method.stages(local.round_index)):
             local.stage, local.stage_number = stage.name, number
             with slot.at_work():
-                play = StagePlay(slot, self._method, self._task, local, stage)
+                play = CapturedStage(slot, self._method, self._task, local, stage)
                 play.begin(self._memories.get(stage.name, {}), self._received)
             yield from play.steps()
             with slot.at_work():
@@ -63,7 +63,7 @@ class Visit:
                 self._kept,
                 self._round_index,
             )
-            workspace.trained.write(method.start(self._local))
+            workspace.trained.write(method.initial_weights(self._local))
             self._local.state = method.begin(self._local)
             slot.loss.zero_()
         self._done = Training(slot.loss)
@@ -95,11 +95,11 @@ class Played(NamedTuple):
 
 class _Guest(NamedTuple):
     slot: Slot
-    visit: Visit
+    visit: ClientRound
     steps: Iterator[None]
 
 
-class Turns:
+class Scheduler:
     """Plays a cohort in slots, a step of each guest in turn: the device works on all side by side.
 
     A slot that is free gets the next client at once, however long others take. Opening and closing
@@ -115,14 +115,14 @@ class Turns:
         slots: Sequence[Slot],
         cohort: Sequence[str],
         choose: Callable[[Sequence[Slot], str], Slot],  # which of the free slots a client gets
-        enter: Callable[[Slot, str], Visit],
+        enter: Callable[[Slot, str], ClientRound],
         named: Callable[[str], AbstractContextManager[None]],  # adds a client's name to errors
     ) -> None:
         self._slots, self._choose, self._enter, self._named = slots, choose, enter, named
         self._free, self._waiting = list(slots), deque(cohort)
         self._owed = deque(cohort)
         self._guests: dict[str, _Guest] = {}
-        self._over: dict[str, tuple[Visit, Update, State]] = {}
+        self._over: dict[str, tuple[ClientRound, Update, State]] = {}
 
     def __iter__(self) -> Iterator[Played]:
         while self._owed:

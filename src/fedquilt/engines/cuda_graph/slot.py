@@ -16,7 +16,7 @@ from fedquilt.core.payload import PerClient, addressed, shared_and_own
 from fedquilt.core.tree import Tree, tree_map
 from fedquilt.engines.cuda_graph.batch_chunk import Chunk
 from fedquilt.engines.cuda_graph.device_memory import FixedTree, fill, fixed_copy, signature
-from fedquilt.engines.cuda_graph.graph_step import StepPlayer
+from fedquilt.engines.cuda_graph.graph_step import GraphStep
 from fedquilt.engines.cuda_graph.kernel_search import DeviceShare
 from fedquilt.models.network import Network
 from fedquilt.training.client import Workspace
@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 class Recording:
     """A step that can be played, and the chunk it reads its batches from."""
 
-    player: StepPlayer
+    player: GraphStep
     chunk: Chunk
 
 

@@ -19,8 +19,8 @@ from fedquilt.engines.cuda_graph.batch_chunk import (
 )
 from fedquilt.engines.cuda_graph.device_memory import Signature, fill, signature
 from fedquilt.engines.cuda_graph.graph_step import (
+    GraphStep,
     StepLocal,
-    StepPlayer,
     Unrecordable,
     kernels_by_rule,
 )
@@ -38,7 +38,7 @@ from fedquilt.training.method import Local, Method, Stage, State
 from fedquilt.training.task import Task
 
 
-class StagePlay:
+class CapturedStage:
     """Draws, hooks and their order are those of ``client.run_client``."""
 
     def __init__(self, slot: Slot, method: Method, task: Task, local: Local, stage: Stage) -> None:
@@ -99,7 +99,7 @@ class StagePlay:
         ]
         rows = list(zip(*orders))
         classes, generator = self._task.class_count, self._local.generator
-        drawn = [self._method.draw(len(each[0]), classes, generator) for each in rows]
+        drawn = [self._method.sample_noise(len(each[0]), classes, generator) for each in rows]
         return segments(rows, drawn, self._most_steps)
 
     def _augmentation(self, place: int) -> torch.Generator:
@@ -142,7 +142,7 @@ class StagePlay:
         """Whether it is the shorter batch that an epoch ends with."""
         return segment.shape != tuple(pool.batch_size for pool in self._pools)
 
-    def _player(self, local: Local, chunk: Chunk, segment: Segment) -> StepPlayer:
+    def _player(self, local: Local, chunk: Chunk, segment: Segment) -> GraphStep:
         method, places, optimizer = self._method, self._places, self._optimizer
         loss_sum, parameters = self._slot.loss, trained_parameters(self._network, self._stage)
         live = {name: parameter.detach() for name, parameter in parameters.items()}
@@ -159,7 +159,7 @@ class StagePlay:
             chunk.next.add_(1)
 
         # Clients' rests are of all lengths, each played once an epoch: not worth a search.
-        return StepPlayer(kernels_by_rule()(step) if self._is_rest(segment) else step)
+        return GraphStep(kernels_by_rule()(step) if self._is_rest(segment) else step)
 
     def _made_ready(self, recording: Recording, segment: Segment) -> Recording:
         """Take a new step on trial, undo it, and record it.
@@ -177,7 +177,7 @@ class StagePlay:
             self._on_trial(player, recording.chunk, segment)
         return Recording(player, recording.chunk)
 
-    def _on_trial(self, player: StepPlayer, chunk: Chunk, segment: Segment) -> None:
+    def _on_trial(self, player: GraphStep, chunk: Chunk, segment: Segment) -> None:
         slot, network = self._slot, self._slot.workspace.trained
         # Libraries choose their kernels (for a rest by rule), then set up the slot's memory.
         ways = [slot.at_work] if self._is_rest(segment) else [slot.choosing_kernels, slot.at_work]

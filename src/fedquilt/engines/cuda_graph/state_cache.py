@@ -9,7 +9,7 @@ from fedquilt.engines.client_states import ClientStates
 from fedquilt.training.method import State
 
 
-class HeldStates:
+class StateCache:
     """A store in front of another one, which gets the states when :meth:`write_down` is called.
 
     A client's state may be as large as its model, and be needed again a second later: writing it

@@ -68,7 +68,7 @@ def run(setting: str, rounds: int, actors: int) -> Course:
     server_app = ServerApp()
 
     @server_app.main()
-    def main(grid: Grid, context: Context) -> None:
+    def main(grid: Grid, context: Context) -> None:  # noqa: ARG001 (Flower's signature)
         def after_round(number: int, arrays: ArrayRecord) -> None:
             if number:  # Flower also calls it before the first
                 course.end_round(arrays.to_torch_state_dict())

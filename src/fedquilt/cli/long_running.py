@@ -22,7 +22,7 @@ def require_flare() -> None:
 def until_stopped(work: Callable[[], None]) -> None:
     """Run until interrupted or terminated; whatever ``work`` started ends with it."""
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def stop(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)

@@ -26,7 +26,7 @@ class _CastTogether(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(_ctx: Any, *slopes: Tensor | None) -> tuple[Tensor | None, ...]:
         reached = [slope for slope in slopes if slope is not None]
         wide = iter(copies_of(reached, torch.float32))
         return tuple(None if slope is None else next(wide) for slope in slopes)

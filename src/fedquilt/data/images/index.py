@@ -50,5 +50,5 @@ class ImageFolders:
 
 def without_ending(name: str) -> str:
     """``a.png`` is ``a``; a name that does not end like an image file stays as it is."""
-    stem, suffix = os.path.splitext(name)
+    stem, suffix = os.path.splitext(name)  # noqa: PTH122 (a name, not a path)
     return stem if suffix.lower() in SUFFIXES else name

@@ -198,5 +198,5 @@ def _report_duplicates(ids: Sequence[str], lines: Sequence[int], problems: Probl
 
 
 def _plain(name: str) -> str:
-    """``.\\a\\b.png`` and ``a//b.png`` are both ``a/b.png``."""
+    r"""``.\a\b.png`` and ``a//b.png`` are both ``a/b.png``."""
     return PurePosixPath(name.replace("\\", "/")).as_posix() if name else ""

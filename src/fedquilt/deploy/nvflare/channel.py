@@ -52,7 +52,7 @@ class FlareChannel:
         waiting: dict[str, Task] = {}
         replied: set[str] = set()
 
-        def on_result(client_task: ClientTask, fl_ctx: FLContext) -> None:
+        def on_result(client_task: ClientTask, fl_ctx: FLContext) -> None:  # noqa: ARG001
             with self._lock:
                 name, result = client_task.client.name, client_task.result
                 client_task.result = None  # or FLARE would hold every update of the round

@@ -61,7 +61,7 @@ class CudaGraphEngine(SequentialEngine):
 
     holds_states: ClassVar[bool] = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (options by name)
         self,
         task: Task,
         clients: Mapping[str, ClientData],

@@ -9,8 +9,9 @@ EDGE_NUMBERS = 4  # attributes of an edge
 
 
 def edge_rates(labels: Tensor, known: Tensor) -> Tensor:
-    """(C, C, 4): how often two labels are both present, both absent, only the first, only the
-    second, among the images in which both are annotated; zeros where there are none.
+    """(C, C, 4): how often two labels are both present, both absent, only first, only second.
+
+    Counted over the images in which both are annotated; zeros where there are none.
     """
     present = (known & (labels == 1)).to(torch.float64)
     absent = (known & (labels == 0)).to(torch.float64)

@@ -26,7 +26,7 @@ from fedquilt.training.method import Method, State
 from fedquilt.training.rounds import run_rounds, start_server
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
+from support.tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
 
 STATED = 1e-5  # a gap up to this is taken for rounding
 SHIFTS = 5  # of the reference's first weights

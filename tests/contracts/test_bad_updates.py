@@ -9,7 +9,7 @@ from functools import cache, partial
 
 import pytest
 import torch
-from tiny_federation import METHOD_NAMES, make_federation, make_method
+from support.tiny_federation import METHOD_NAMES, make_federation, make_method
 from torch import Tensor
 
 from fedquilt.core.payload import Gather, Mean, Part, Sum, Update, addressed, weight_of

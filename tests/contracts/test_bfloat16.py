@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
-from tiny_federation import METHOD_NAMES, make_federation, make_method
+from support.tiny_federation import METHOD_NAMES, make_federation, make_method
 
 from fedquilt.core.tree import same_bits
 from fedquilt.training import client

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_federation import Federation, make_federation, make_method
+from support.tiny_federation import Federation, make_federation, make_method
 
 from fedquilt.core.tree import Weights, leaves, same_bits
 from fedquilt.training.method import Method

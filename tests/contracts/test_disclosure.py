@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
+from support.tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
 
 from fedquilt.core.payload import Mean, Update, addressed, weight_of
 from fedquilt.core.tree import leaves, same_bits

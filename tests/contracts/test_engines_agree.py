@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
+from support.tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
 from torch import nn
 
 from benchmarks.engine_agreement import STATED, by_descent, comparable, gap, trained

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
+from support.tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
 
 from fedquilt.core.payload import Mean, Part, addressed
 from fedquilt.core.tree import Tree, clone, leaves, same_bits

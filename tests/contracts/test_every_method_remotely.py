@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 
 import pytest
 import torch
-from remote_sites import (
+from support.remote_sites import (
     CallingChannel,
     RecordedChannel,
     make_clients,
@@ -19,7 +19,7 @@ from remote_sites import (
     make_sites,
     make_study,
 )
-from tiny_federation import METHOD_NAMES, make_method
+from support.tiny_federation import METHOD_NAMES, make_method
 
 from fedquilt.core.payload import Gather, Mean, Part, Sum, Update, weight_of
 from fedquilt.core.tree import Tree, leaves, same_bits, tree_map

@@ -6,7 +6,7 @@ import gc
 from dataclasses import dataclass
 
 import pytest
-from tiny_federation import METHOD_NAMES, make_federation, make_method
+from support.tiny_federation import METHOD_NAMES, make_federation, make_method
 from torch import Tensor
 
 from fedquilt.data.batches import Batch

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from remote_sites import make_clients
-from tiny_federation import METHOD_NAMES, make_method
+from support.remote_sites import make_clients
+from support.tiny_federation import METHOD_NAMES, make_method
 
 from fedquilt.core.payload import addressed
 from fedquilt.core.tree import leaves

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from remote_sites import CallingChannel, make_engine
 from rich.console import Console
-from tiny_federation import METHOD_NAMES, make_method
+from support.remote_sites import CallingChannel, make_engine
+from support.tiny_federation import METHOD_NAMES, make_method
 
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.errors import UserError

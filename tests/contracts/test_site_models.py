@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from remote_sites import CallingChannel, make_clients, make_engine, make_sites, make_study
-from tiny_federation import METHOD_NAMES, make_method
+from support.remote_sites import CallingChannel, make_clients, make_engine, make_sites, make_study
+from support.tiny_federation import METHOD_NAMES, make_method
 
 from fedquilt.core.tree import Weights, same_bits
 from fedquilt.deploy.site.model import KeptModel, SiteModel

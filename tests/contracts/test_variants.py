@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
+from support.tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
 
 from fedquilt.core.registry import find
 from fedquilt.core.tree import same_bits

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tiny_federation import METHOD_NAMES, make_federation, make_method
-from torch_calls import TorchCalls
+from support.tiny_federation import METHOD_NAMES, make_federation, make_method
+from support.torch_calls import TorchCalls
 
 from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
 from fedquilt.engines.cuda_graph.scheduler import ClientRound

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from nvflare.fuel.flare_api.api_spec import NoConnection, NoReply
-from remote_sites import make_study
-from tiny_federation import make_method
+from support.remote_sites import make_study
+from support.tiny_federation import make_method
 
 from fedquilt.core.errors import UserError
 from fedquilt.deploy.kit import Kit

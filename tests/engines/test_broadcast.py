@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from tiny_federation import make_federation
+from support.tiny_federation import make_federation
 from torch import Tensor, tensor
 
 from fedquilt.core.payload import PerClient

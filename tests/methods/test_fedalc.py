@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_federation import Federation, make_federation, make_method, synthetic_images
+from support.tiny_federation import Federation, make_federation, make_method, synthetic_images
 from torch import Tensor, tensor
 
 from fedquilt.core.errors import UserError

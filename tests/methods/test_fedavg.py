@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_federation import CLASSES, make_federation, make_method, synthetic_images
+from support.tiny_federation import CLASSES, make_federation, make_method, synthetic_images
 
 from fedquilt.core.tree import same_bits
 from fedquilt.data.batches import Batch

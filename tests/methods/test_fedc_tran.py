@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_federation import Federation, make_federation, make_method
-from told_client import told_batch, told_client
+from support.tiny_federation import Federation, make_federation, make_method
+from support.told_client import told_batch, told_client
 from torch import tensor
 
 from fedquilt.core.errors import UserError

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from scalar_client import OneWeight, local_of
-from tiny_federation import make_federation, make_method
+from support.scalar_client import OneWeight, local_of
+from support.tiny_federation import make_federation, make_method
 from torch import Tensor, nn, tensor
 
 from fedquilt.core.errors import UserError

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from pixel_logits import make_batch, make_local, plain_federation, with_teacher
-from tiny_federation import make_federation, make_method
+from support.pixel_logits import make_batch, make_local, plain_federation, with_teacher
+from support.tiny_federation import make_federation, make_method
 from torch import Tensor, tensor
 
 from fedquilt.core.payload import Mean

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from tiny_federation import CLASSES, make_federation, make_method
-from tiny_runs import CLASSES as DIGITS
-from tiny_runs import tiny_settings
-from told_client import told_batch, told_client
+from support.tiny_federation import CLASSES, make_federation, make_method
+from support.tiny_runs import CLASSES as DIGITS
+from support.tiny_runs import tiny_settings
+from support.told_client import told_batch, told_client
 from torch import tensor
 
 from fedquilt.core.errors import UserError

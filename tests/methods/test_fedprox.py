@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from scalar_client import train_one_weight
+from support.scalar_client import train_one_weight
 
 from fedquilt.core.errors import UserError
 from fedquilt.losses.proximal import squared_distance

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from scalar_client import one_image
-from tiny_federation import Federation, make_federation, make_method, synthetic_images
+from support.scalar_client import one_image
+from support.tiny_federation import Federation, make_federation, make_method, synthetic_images
 from torch import Tensor, tensor
 
 from fedquilt.core.errors import UserError

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from logit_client import batch_of, client_of, holding
-from tiny_federation import make_federation, make_method
+from support.logit_client import batch_of, client_of, holding
+from support.tiny_federation import make_federation, make_method
 from torch import tensor
 
 from fedquilt.core.errors import UserError

@@ -1,6 +1,7 @@
 """FLAG: a client's weight is the variety of its positives.
 
-The paper's partition, CMDA, is ``k-modes``; its oracles are in tests/unit/data/test_partitions.py.
+The paper's partition, CMDA, is ``k-modes``; its oracles are in
+tests/unit/data/partitions/test_partitions.py.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from pixel_logits import make_local
-from tiny_federation import Federation, make_federation, make_method
+from support.pixel_logits import make_local
+from support.tiny_federation import Federation, make_federation, make_method
 from torch import Tensor, tensor
 
 from fedquilt.core.errors import UserError

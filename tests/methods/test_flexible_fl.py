@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_federation import Federation, make_federation, make_method
-from tiny_runs import CLIENTS, make_run
+from support.tiny_federation import Federation, make_federation, make_method
+from support.tiny_runs import CLIENTS, make_run
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.tree import Weights, leaves, same_bits

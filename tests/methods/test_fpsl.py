@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from pixel_logits import make_local
-from tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
+from support.pixel_logits import make_local
+from support.tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
 from torch import Tensor, nn, tensor
 
 from fedquilt.core.errors import UserError

@@ -6,8 +6,8 @@ import math
 
 import pytest
 import torch
-from pixel_logits import make_batch, make_local, plain_federation
-from tiny_federation import make_federation, make_method
+from support.pixel_logits import make_batch, make_local, plain_federation
+from support.tiny_federation import make_federation, make_method
 from torch import tensor
 
 from fedquilt.core.errors import UserError

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_federation import make_federation, make_method
+from support.tiny_federation import make_federation, make_method
 from torch import Tensor, tensor
 
 from fedquilt.core.errors import UserError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from scalar_client import LAYOUT, train_one_weight
+from support.scalar_client import LAYOUT, train_one_weight
 
 from fedquilt.core.payload import Mean, Sum
 from fedquilt.core.totals import Accumulator

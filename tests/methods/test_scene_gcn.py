@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from logit_client import client_of
-from tiny_federation import Federation, make_federation, make_method
-from tiny_runs import predictions_of_two_clients
+from support.logit_client import client_of
+from support.tiny_federation import Federation, make_federation, make_method
+from support.tiny_runs import predictions_of_two_clients
 from torch import Tensor, tensor
 
 from fedquilt.core.errors import UserError

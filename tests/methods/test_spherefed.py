@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from logit_client import batch_of, client_of, holding
-from tiny_federation import Federation, make_federation, make_method
-from tiny_runs import make_run
+from support.logit_client import batch_of, client_of, holding
+from support.tiny_federation import Federation, make_federation, make_method
+from support.tiny_runs import make_run
 from torch import tensor
 
 from fedquilt.core.errors import UserError

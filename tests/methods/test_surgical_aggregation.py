@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_federation import make_federation, make_method
+from support.tiny_federation import make_federation, make_method
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.tree import Weights, same_bits

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from markdown_pages import ROOT, blocks, code_spans
+from support.markdown_pages import ROOT, blocks, code_spans
 
 from fedquilt.core.errors import UserError
 from fedquilt.recipes.papers import TABLES, find_table

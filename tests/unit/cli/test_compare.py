@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny_runs import CLASSES, make_run
+from support.tiny_runs import CLASSES, make_run
 from typer.testing import CliRunner
 
 from fedquilt.cli.main import app

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folder_files import make_folder, write_csv
+from support.folder_files import make_folder, write_csv
 from typer.testing import CliRunner
 
 from fedquilt.cli.data import app

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from packed_files import write_cifar
+from support.packed_files import write_cifar
 from typer.testing import CliRunner
 
 from fedquilt.cli.main import app

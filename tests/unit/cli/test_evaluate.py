@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tiny_runs import CLASSES, CLIENTS, make_run
+from support.tiny_runs import CLASSES, CLIENTS, make_run
 from typer.testing import CliRunner
 
 from fedquilt.cli.main import app

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from tiny_runs import make_run
+from support.tiny_runs import make_run
 from typer.testing import CliRunner
 
 from fedquilt.cli.main import app

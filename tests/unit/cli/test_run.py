@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tiny_runs import CLASSES, make_run, write_recipe
+from support.tiny_runs import CLASSES, make_run, write_recipe
 from typer.testing import CliRunner
 
 import fedquilt.runs.experiment

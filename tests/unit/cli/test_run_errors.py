@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tiny_runs import make_run, write_recipe
+from support.tiny_runs import make_run, write_recipe
 from typer.testing import CliRunner
 
 from fedquilt.cli.main import app

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from label_table import LabelTable
+from support.label_table import LabelTable
 
 from fedquilt.core.errors import UserError
 from fedquilt.data.allocation import Allocation, Holding, allocate

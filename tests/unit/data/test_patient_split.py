@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from folder_files import told
+from support.folder_files import told
 
 from fedquilt.data.problems import Problems
 from fedquilt.data.splits import draw_split, split_by_column

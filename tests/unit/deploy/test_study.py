@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from remote_sites import make_study
-from tiny_federation import make_federation, make_method
+from support.remote_sites import make_study
+from support.tiny_federation import make_federation, make_method
 
 from fedquilt.core.errors import UserError
 from fedquilt.deploy.study import ELSEWHERE, Study, read_study, study_from

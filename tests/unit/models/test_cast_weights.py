@@ -6,9 +6,9 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from support.torch_calls import TorchCalls
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch_calls import TorchCalls
 
 from fedquilt.models.cast_weights import cast_lent, cast_together
 

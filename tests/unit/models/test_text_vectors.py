@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from markdown_pages import blocks
+from support.markdown_pages import blocks
 from torch import nn, tensor
 
 from fedquilt.core.errors import UserError

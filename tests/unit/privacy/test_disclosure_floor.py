@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from few_patients import site
+from support.few_patients import site
 from torch import Tensor, tensor
 
 from fedquilt.core.errors import UserError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from markdown_pages import ROOT, blocks, code_spans
-from tiny_federation import METHOD_NAMES, make_method
-from tiny_runs import make_run, tiny_settings
+from support.markdown_pages import ROOT, blocks, code_spans
+from support.tiny_federation import METHOD_NAMES, make_method
+from support.tiny_runs import make_run, tiny_settings
 
 from fedquilt.core.errors import UserError
 from fedquilt.deploy.site.settings import read_site_settings

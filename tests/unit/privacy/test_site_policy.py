@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from few_patients import site
+from support.few_patients import site
 from torch import tensor
 
 from fedquilt.core.errors import UserError

@@ -1,0 +1,147 @@
+"""The examples of the pages run, and the output they show is what is printed."""
+
+from __future__ import annotations
+
+import csv
+import runpy
+import shlex
+from dataclasses import fields, replace
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from support.markdown_pages import ROOT, blocks, code_spans
+from support.tiny_federation import make_federation
+from typer.testing import CliRunner
+
+from fedquilt.cli.main import app
+from fedquilt.core.tree import same_bits
+from fedquilt.data.augmentation.views import Augmentation, Views
+from fedquilt.data.sources.digits_mosaic.load import DigitsMosaic
+from fedquilt.methods.fedavg_pl import FedAvgPL
+from fedquilt.metrics.evaluation import Evaluation
+from fedquilt.models.spec import ModelSpec
+from fedquilt.recipes.catalogue import recipe_paths
+from fedquilt.recipes.recipe import Recipe, read_recipe
+from fedquilt.training.method import Method
+
+
+@pytest.fixture
+def worked_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Method]:
+    """The method of CONTRIBUTING.md, imported from a file of its own."""
+    (code,) = blocks("CONTRIBUTING.md", "python")
+    (tmp_path / "label_weighted.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return import_module("label_weighted").LabelWeighted  # type: ignore[no-any-return]
+
+
+def _quick(method: Method) -> Method:
+    return replace(method, training=replace(method.training, batch_size=8, lr=0.01))
+
+
+def test_worked_example_of_contributing_does_what_it_says(worked_example: type[Method]):
+    """Alike where all annotate as much, different where one client has three labels an image."""
+    for annotated, is_same in ((((0,), (1,), (2,)), True), (((0, 1, 2), (1,), (2,)), False)):
+        federation = make_federation(annotated=annotated, rounds=2)
+        ours = federation.train(_quick(worked_example()))
+        plain = federation.train(_quick(FedAvgPL()))
+        assert same_bits(ours, plain) == is_same
+    alike = federation.train(_quick(worked_example(power=0.0)))
+    assert same_bits(alike, federation.train(_quick(FedAvgPL(weighting="uniform"))))
+
+
+def test_recipe_of_the_page_runs_from_python_as_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (recipe,), (program,) = blocks("docs/recipes.md", "toml"), blocks("docs/recipes.md", "python")
+    (tmp_path / "study.toml").write_text(recipe, encoding="utf-8")
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path("program.py")
+    assert 0 <= float(capsys.readouterr().out) <= 1
+    assert read_recipe(Path("runs/study/recipe.json")).rounds == 2
+
+
+def test_every_field_of_a_recipe_is_on_the_page():
+    spans = code_spans((ROOT / "docs" / "recipes.md").read_text(encoding="utf-8"))
+    for settings in (Recipe, ModelSpec, Views, Evaluation, Augmentation):
+        names = {field.name for field in fields(settings)}
+        assert {name for name in names if not {name, f"[{name}]"} & spans} == set()
+    assert recipe_paths().keys() <= spans
+
+
+def _write_study(folder: Path) -> None:
+    """The study of docs/own_data.md: digits, three made-up hospitals, and blank labels."""
+    mosaic = DigitsMosaic(classes=3, train=360, test=1, digits_per_image=(0, 3))
+    train = mosaic.load(folder).train
+    annotated = {"East": (0, 1), "North": (1, 2), "West": (0,)}
+    rows = [["image", "patient", "site", "zero", "one", "two"]]
+    (folder / "images").mkdir()
+    for number, labels in enumerate(train.labels.tolist()):
+        name, site = f"{number:03d}.png", list(annotated)[number % 3]
+        Image.fromarray(train.images[number, 0].numpy()).save(folder / "images" / name)
+        cells = [str(labels[c]) if c in annotated[site] else "" for c in range(3)]
+        rows.append([name, f"{site[0]}{number // 6:02d}", site, *cells])
+    _write_rows(folder / "labels.csv", rows)
+    rows[2][4], rows[4][0] = "maybe", "3.png"  # lines 3 and 5 of the file
+    _write_rows(folder / "broken.csv", rows)
+
+
+def _write_rows(path: Path, rows: list[list[str]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write_study(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("study")
+def test_label_table_of_the_page_is_that_of_the_study():
+    (table,) = blocks("docs/own_data.md", "csv")
+    assert Path("labels.csv").read_text(encoding="utf-8").startswith(table)
+
+
+@pytest.mark.usefixtures("study")
+@pytest.mark.parametrize(("number", "exit_code"), [(0, 0), (1, 1)])
+def test_check_prints_what_the_page_shows(number: int, exit_code: int):
+    command, *shown = blocks("docs/own_data.md", "console")[number].splitlines()
+    program, *arguments = shlex.split(command.removeprefix("$ "))
+    assert program == "fedquilt"
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == exit_code
+    printed = " ".join(result.stdout.split())
+    for part in "\n".join(shown).split("...\n"):  # dots stand for what is left out
+        assert " ".join(part.split()) in printed
+
+
+@pytest.mark.usefixtures("study")
+def test_translation_of_the_page_fits_renamed_columns():
+    translation = blocks("docs/own_data.md", "toml")[0]
+    Path("names.toml").write_text(translation, encoding="utf-8")
+    renamed = (
+        Path("labels.csv").read_text(encoding="utf-8").replace("zero,one,two", "Zero,one,deux")
+    )
+    Path("renamed.csv").write_text(renamed, encoding="utf-8")
+    columns = ["--patient-column", "patient", "--site-column", "site", "--no-picture"]
+    names = ["--label-names", "names.toml"]
+    result = CliRunner().invoke(
+        app, ["data", "check", "images", "--labels", "renamed.csv", *columns, *names]
+    )
+    assert result.exit_code == 0, result.stdout
+    assert "two – 54/120 – 54/120" in " ".join(result.stdout.split())
+
+
+@pytest.mark.usefixtures("study")
+def test_run_command_of_the_page_is_understood():
+    command = blocks("docs/own_data.md", "console")[2].split("Result per class")[0]
+    arguments = shlex.split(command.removeprefix("$ fedquilt ").replace("\\\n", " "))
+    result = CliRunner().invoke(app, [*arguments, "--rounds", "1"])
+    assert result.exit_code == 0, result.output
+    shown = blocks("docs/own_data.md", "console")[2].splitlines()
+    for row in (line.split() for line in shown if line.split()[:1] in (["zero"], ["one"], ["two"])):
+        # Test positives and annotators do not hang on the training.
+        assert " ".join(row[4:]) in " ".join(result.stdout.split())

@@ -1,0 +1,117 @@
+"""Sites of a study in this process: what they say is what travels, only without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from support.tiny_federation import CLASSES, SIZE, Federation, make_federation
+
+from fedquilt.core.settings import plain
+from fedquilt.deploy.audit_log import AuditLog
+from fedquilt.deploy.protocol.channel import Patience
+from fedquilt.deploy.server.remote_engine import RemoteEngine
+from fedquilt.deploy.site.client import SiteClient
+from fedquilt.deploy.site.model import SiteModel
+from fedquilt.deploy.site.states import SiteStates
+from fedquilt.deploy.study import Study, study_from
+from fedquilt.methods import all_methods
+from fedquilt.privacy.site_policy import SitePolicy
+from fedquilt.training.method import Method
+
+# Any two of the three annotate everything: a round goes on without the third.
+ANNOTATED = ((0, 1), (1, 2), (2, 0))
+OPEN = SitePolicy(min_cell=0)
+
+
+def make_study(method: Method, *, rounds: int = 3, **rules: object) -> Study:
+    """The study of ``make_federation``: the same names, classes, network and seed."""
+    return study_from(
+        {
+            "name": "tiny",
+            "classes": list(CLASSES),
+            "images": {"size": SIZE, "channels": 1},
+            "sites": [
+                {
+                    "name": f"site-{number}",
+                    "organisation": f"hospital_{number}",
+                    "annotates": [CLASSES[column] for column in columns],
+                }
+                for number, columns in enumerate(ANNOTATED)
+            ],
+            "server": {"host": "localhost", "bind": "127.0.0.1"},
+            "rules": rules,
+            "recipe": {
+                "seed": 7,
+                "rounds": rounds,
+                "model": {"backbone": "small-cnn"},
+                "method": plain(method, {Method: ("method", all_methods())}),
+            },
+        }
+    )
+
+
+def make_clients(method: Method, rounds: int = 3) -> Federation:
+    return make_federation(annotated=ANNOTATED, rounds=rounds).fitted(method)
+
+
+def make_sites(
+    study: Study, folder: Path, policy: SitePolicy = OPEN, rounds: int = 3
+) -> dict[str, SiteClient]:
+    clients = make_clients(study.recipe.method, rounds).clients
+    return {
+        name: SiteClient(
+            study,
+            data,
+            SiteStates(folder / name / "states"),
+            SiteModel(folder / name / "states"),
+            policy,
+            AuditLog(folder / name / "audit.jsonl"),
+        )
+        for name, data in clients.items()
+    }
+
+
+class CallingChannel:
+    """Asks sites by calling them; ``alter`` turns a reply into the replies that arrive."""
+
+    def __init__(
+        self,
+        sites: Mapping[str, SiteClient],
+        alter: Callable[[str, bytes], list[bytes]] = lambda site, reply: [reply],
+    ) -> None:
+        self._sites, self._alter = sites, alter
+
+    def ask(
+        self,
+        requests: Mapping[str, bytes],
+        take: Callable[[str, bytes], None],
+        patience: Patience,
+    ) -> Mapping[str, str]:
+        for name, request in requests.items():
+            if name in self._sites:
+                for reply in self._alter(name, self._sites[name].answer(request)):
+                    take(name, reply)
+        return {name: "not connected" for name in requests if name not in self._sites}
+
+
+class RecordedChannel:
+    """Gives the same replies whatever it is asked."""
+
+    def __init__(self, replies: Mapping[str, list[bytes]]) -> None:
+        self._replies = replies
+
+    def ask(
+        self,
+        requests: Mapping[str, bytes],
+        take: Callable[[str, bytes], None],
+        patience: Patience,
+    ) -> Mapping[str, str]:
+        for name, replies in self._replies.items():
+            for reply in replies:
+                take(name, reply)
+        return {name: "not connected" for name in requests if name not in self._replies}
+
+
+def make_engine(study: Study, channel: object, folder: Path) -> RemoteEngine:
+    return RemoteEngine(study, study.task, channel, AuditLog(folder / "server.jsonl"))  # type: ignore[arg-type]

@@ -1,0 +1,92 @@
+"""The server's engine for sites elsewhere: its memory does not grow with their number."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from support.remote_sites import CallingChannel, make_engine, make_sites, make_study
+from support.tiny_federation import make_method
+
+from fedquilt.core.payload import Sum
+from fedquilt.deploy.protocol.channel import Patience
+from fedquilt.deploy.protocol.messages import pack, unpack, update_message, update_of
+from fedquilt.training.rounds import start_server
+
+
+class Watching(CallingChannel):
+    """Notes how many bytes of tensors live after each update was taken."""
+
+    alive: list[int]
+
+    def ask(
+        self,
+        requests: Mapping[str, bytes],
+        take: Callable[[str, bytes], None],
+        patience: Patience,
+    ) -> Mapping[str, str]:
+        self.requests = requests
+        replies = {name: self._sites[name].answer(request) for name, request in requests.items()}
+        self.alive = []
+        for name, reply in replies.items():
+            take(name, reply)
+            self.alive.append(_tensor_bytes())
+        return {}
+
+
+def _tensor_bytes() -> int:
+    gc.collect()
+    found = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
+    return sum({each.data_ptr(): each.nbytes for each in found}.values())
+
+
+def test_updates_are_added_on_arrival_and_let_go(tmp_path: Path) -> None:
+    method = make_method("fedavg")
+    study = make_study(method)
+    channel = Watching(make_sites(study, tmp_path))
+    engine = make_engine(study, channel, tmp_path)
+    server = start_server(method, study.task, engine)
+    engine.exchange(method, method.broadcast(server), 0, study.site_names)
+    first, second, third = channel.alive
+    assert second == third == first  # one accumulator, begun by the first update
+
+
+def test_all_sites_are_sent_the_same_bytes_and_not_copies(tmp_path: Path) -> None:
+    method = make_method("fedavg")
+    study = make_study(method)
+    channel = Watching(make_sites(study, tmp_path))
+    engine = make_engine(study, channel, tmp_path)
+    server = start_server(method, study.task, engine)
+    engine.exchange(method, method.broadcast(server), 0, study.site_names)
+    assert len({id(request) for request in channel.requests.values()}) == 1
+
+
+def test_a_payload_per_client_reaches_its_own_site_only(tmp_path: Path) -> None:
+    method = make_method("scene-gcn")
+    study = make_study(method)
+    channel = Watching(make_sites(study, tmp_path))
+    engine = make_engine(study, channel, tmp_path)
+    server = start_server(method, study.task, engine)
+    totals = engine.exchange(method, method.broadcast(server), 0, study.site_names)
+    assert totals.cohort == study.site_names
+    swapped = channel.requests["site-1"]
+    assert b"RefusedRequest" in channel._sites["site-0"].answer(swapped)
+
+
+def test_a_survey_that_claims_an_undeclared_class_is_refused(tmp_path: Path) -> None:
+    """Site 2 annotates the third class and the first; here it claims the second as well."""
+    method = make_method("fedavg")
+    study = make_study(method)
+
+    def claim_all(site: str, reply: bytes) -> list[bytes]:
+        message = unpack(reply)
+        facts = {key: value for key, value in message.facts.items() if key != "parts"}
+        claimed = {**update_of(message), "annotators": Sum(torch.ones(3))}
+        return [pack(update_message(facts, claimed))] if site == "site-2" else [reply]
+
+    engine = make_engine(study, CallingChannel(make_sites(study, tmp_path), claim_all), tmp_path)
+    totals = engine.survey(method)
+    assert "does not annotate: 'square'" in engine.last.missing["site-2"]
+    assert totals.sum("annotators").tolist() == [1.0, 2.0, 1.0]  # of sites 0 and 1 alone

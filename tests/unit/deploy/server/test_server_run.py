@@ -1,0 +1,124 @@
+"""The server's half: a run folder, a cut and a resume that change no bit, and bounded patience."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.remote_sites import CallingChannel, make_clients, make_sites, make_study
+from support.tiny_federation import make_method
+
+from fedquilt.core.errors import UserError
+from fedquilt.core.tree import same_bits
+from fedquilt.deploy.server.quorum import TooFewSites
+from fedquilt.deploy.server.result import where_models_are
+from fedquilt.deploy.server.run import ServerRun
+from fedquilt.deploy.site.model import SiteModel
+from fedquilt.runs.finished_run import read_run
+from fedquilt.runs.trained_models import load_weights
+
+
+def test_a_study_leaves_a_run_folder_like_any_other(tmp_path: Path) -> None:
+    method = make_method("fedavg")
+    study = make_study(method)
+    channel = CallingChannel(make_sites(study, tmp_path / "sites"))
+    assert ServerRun(study, tmp_path / "run", channel).run(resume=False)
+    run = read_run(tmp_path / "run")
+    assert [record["round"] for record in run.history] == [1, 2, 3]
+    assert run.annotators == {
+        "round": ["site-0", "site-2"],
+        "square": ["site-0", "site-1"],
+        "bright": ["site-1", "site-2"],
+    }
+    weights = load_weights(run.folder, run.models.card, "global")
+    assert same_bits(weights, make_clients(method).train(method)["weights"])
+
+
+def test_a_cut_and_resumed_study_ends_with_the_same_bits(tmp_path: Path) -> None:
+    method = make_method("scaffold")
+    study = make_study(method)
+    rounds: list[int] = []
+    sites = make_sites(study, tmp_path / "sites")
+    run = ServerRun(
+        study,
+        tmp_path / "run",
+        CallingChannel(sites),
+        watch=lambda record: rounds.append(record["round"]),
+        is_cut=lambda: len(rounds) >= 2,
+    )
+    assert not run.run(resume=False)
+    assert rounds == [1, 2]
+    again = make_sites(study, tmp_path / "sites")  # sites were restarted too
+    with pytest.raises(UserError, match="already holds a run"):
+        ServerRun(study, tmp_path / "run", CallingChannel(again)).run(resume=False)
+    assert ServerRun(study, tmp_path / "run", CallingChannel(again)).run(resume=True)
+    weights = load_weights(run.folder, read_run(tmp_path / "run").models.card, "global")
+    assert same_bits(weights, make_clients(method).train(method)["weights"])
+
+
+def test_a_round_that_a_killed_server_forgot_is_repeated_with_the_same_bits(
+    tmp_path: Path,
+) -> None:
+    """The sites have trained round 3 already; the server died before it had saved it."""
+    method = make_method("scaffold")
+    study = make_study(method)
+    channel = CallingChannel(make_sites(study, tmp_path / "sites"))
+    run = ServerRun(study, tmp_path / "run", channel)
+    assert run.run(resume=False)
+    expected = load_weights(run.folder, read_run(tmp_path / "run").models.card, "global")
+    max((tmp_path / "run" / "checkpoints").glob("round-*.json")).unlink()
+    assert run.run(resume=True)
+    again = load_weights(run.folder, read_run(tmp_path / "run").models.card, "global")
+    assert same_bits(again, expected)
+
+
+def test_too_few_sites_end_it_and_are_named(tmp_path: Path) -> None:
+    study = make_study(make_method("fedavg"), quorum=2)
+    sites = make_sites(study, tmp_path / "sites")
+    channel = CallingChannel({"site-1": sites["site-1"]})
+    with pytest.raises(TooFewSites, match=r"1 of 3 sites.*missing: site-0 \(not connected\), sit"):
+        ServerRun(study, tmp_path / "run", channel).run(resume=False)
+
+
+def test_a_quorum_without_an_annotator_of_every_class_is_not_enough(tmp_path: Path) -> None:
+    study = make_study(make_method("fedavg"), quorum=1)
+    sites = make_sites(study, tmp_path / "sites")
+    channel = CallingChannel({"site-1": sites["site-1"]})
+    with pytest.raises(TooFewSites, match="nobody who did annotates round"):
+        ServerRun(study, tmp_path / "run", channel).run(resume=False)
+
+
+def test_whoever_fetches_is_told_where_the_models_are(tmp_path: Path) -> None:
+    for name in ("fedavg", "flexible-fl"):
+        study = make_study(make_method(name))
+        channel = CallingChannel(make_sites(study, tmp_path / name / "sites"))
+        assert ServerRun(study, tmp_path / name / "run", channel).run(resume=False)
+    assert where_models_are(tmp_path / "fedavg" / "run") == []
+    (line,) = where_models_are(tmp_path / "flexible-fl" / "run")
+    assert "every site has its own, which never leaves it" in line
+    assert "fedquilt site model KIT SITE_TOML" in line
+
+
+def test_a_site_that_was_away_at_the_end_is_told_when_the_study_is_resumed(tmp_path: Path) -> None:
+    study = make_study(make_method("flexible-fl"), quorum=2)
+    sites = make_sites(study, tmp_path / "sites")
+    away, kept = CallingChannel(sites), SiteModel(tmp_path / "sites" / "site-2" / "states")
+    records: list[dict[str, Any]] = []
+
+    def watch(record: dict[str, Any]) -> None:
+        records.append(record)
+        if record.get("round") == 3:
+            away._sites = {name: sites[name] for name in ("site-0", "site-1")}
+
+    assert ServerRun(study, tmp_path / "run", away, watch=watch).run(resume=False)
+    assert records[-1]["notice"].startswith("site-2 was not told of the end (not connected)")
+    assert "not reached at the end" in where_models_are(tmp_path / "run")[1]
+    before = kept.read()
+    assert before is not None
+    assert before.rounds == 2  # what it received for the third round
+    assert ServerRun(study, tmp_path / "run", CallingChannel(sites)).run(resume=True)
+    after = kept.read()
+    assert after is not None
+    assert after.rounds == 3
+    assert len(where_models_are(tmp_path / "run")) == 1

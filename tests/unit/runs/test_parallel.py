@@ -1,0 +1,73 @@
+"""Several runs in processes: what becomes of the others when one fails, or when all are killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+from support.tiny_runs import tiny_settings
+
+from fedquilt.recipes.recipe import recipe_from
+from fedquilt.runs.parallel import run_all
+
+
+def test_a_failed_run_is_told_and_the_others_go_on(tmp_path: Path):
+    (tmp_path / "bad").write_text("a file where a folder should be")
+    recipe = recipe_from(tiny_settings("fedavg"))
+    failed: dict[str, str] = {}
+    done: list[tuple[int, int]] = []
+    run_all(
+        {tmp_path / "bad": recipe, tmp_path / "good": recipe},
+        cache=tmp_path,
+        workers=1,
+        progress=lambda *rounds: done.append(rounds),
+        failure=lambda folder, error: failed.update({folder.name: str(error)}),
+    )
+    assert list(failed) == ["bad"]
+    assert "cannot be a run folder" in failed["bad"]
+    assert (tmp_path / "good" / "result.json").exists()
+    assert done[-1] == (2, 4)
+
+
+ENDLESS = """
+import sys
+from pathlib import Path
+from support.tiny_runs import tiny_settings
+from fedquilt.runs.parallel import run_all
+from fedquilt.recipes.recipe import recipe_from
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    endless = recipe_from(tiny_settings("fedavg") | {"rounds": 10**6})
+    run_all({folder / "run": endless}, cache=folder, workers=1)
+"""
+
+
+def test_no_process_trains_on_after_its_parent_was_killed(tmp_path: Path):
+    script = tmp_path / "endless.py"
+    script.write_text(ENDLESS)
+    paths = os.pathsep.join(path for path in sys.path if path)
+    parent = psutil.Popen(
+        [sys.executable, str(script), str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": paths},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "run" / "history.jsonl").exists():
+            assert parent.poll() is None, "it ended by itself"
+            assert time.monotonic() < deadline, "it did not begin"
+            time.sleep(0.1)
+        children = parent.children(recursive=True)
+        assert children
+    finally:
+        parent.kill()
+        parent.wait()
+    _, alive = psutil.wait_procs(children, timeout=30)
+    for process in alive:
+        process.kill()
+    assert not alive

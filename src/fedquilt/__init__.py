@@ -5,30 +5,88 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fedquilt.core.errors import nearest
 from fedquilt.core.version import VERSION
 
 if TYPE_CHECKING:
+    from fedquilt.core.errors import UserError
+    from fedquilt.core.payload import Gather, Mean, PerClient, Sum, Update
+    from fedquilt.core.totals import Totals
+    from fedquilt.core.tree import Weights
+    from fedquilt.data.batches import Batch, Pool
     from fedquilt.engines.choice import EngineOptions
+    from fedquilt.methods.fedavg import FedAvg
     from fedquilt.recipes.recipe import Recipe, read_recipe, recipe_from
     from fedquilt.reports.run_with_report import run
     from fedquilt.runs.finished_run import Run, read_run
+    from fedquilt.training.local_training import LocalTraining
+    from fedquilt.training.method import Local, Method, Stage, State
+    from fedquilt.training.task import Task
 
 __version__ = VERSION
-__all__ = ["EngineOptions", "Recipe", "Run", "read_recipe", "read_run", "recipe_from", "run"]
+__all__ = [
+    "Batch",
+    "EngineOptions",
+    "FedAvg",
+    "Gather",
+    "Local",
+    "LocalTraining",
+    "Mean",
+    "Method",
+    "PerClient",
+    "Pool",
+    "Recipe",
+    "Run",
+    "Stage",
+    "State",
+    "Sum",
+    "Task",
+    "Totals",
+    "Update",
+    "UserError",
+    "Weights",
+    "read_recipe",
+    "read_run",
+    "recipe_from",
+    "run",
+]
 
+# To run and read experiments, then to write a method.
 _HOMES = {
-    "run": "fedquilt.reports.run_with_report",
-    "EngineOptions": "fedquilt.engines.choice",
-    "Run": "fedquilt.runs.finished_run",
-    "read_run": "fedquilt.runs.finished_run",
-    "Recipe": "fedquilt.recipes.recipe",
-    "read_recipe": "fedquilt.recipes.recipe",
-    "recipe_from": "fedquilt.recipes.recipe",
+    "run": "reports.run_with_report",
+    "read_run": "runs.finished_run",
+    "Run": "runs.finished_run",
+    "Recipe": "recipes.recipe",
+    "read_recipe": "recipes.recipe",
+    "recipe_from": "recipes.recipe",
+    "EngineOptions": "engines.choice",
+    "UserError": "core.errors",
+    "Method": "training.method",
+    "FedAvg": "methods.fedavg",
+    "Local": "training.method",
+    "Stage": "training.method",
+    "State": "training.method",
+    "Task": "training.task",
+    "LocalTraining": "training.local_training",
+    "Batch": "data.batches",
+    "Pool": "data.batches",
+    "Weights": "core.tree",
+    "Update": "core.payload",
+    "Sum": "core.payload",
+    "Mean": "core.payload",
+    "Gather": "core.payload",
+    "PerClient": "core.payload",
+    "Totals": "core.totals",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use: torch takes seconds, and ``fedquilt list`` must answer at once."""
     if name not in _HOMES:
-        raise AttributeError(f"module 'fedquilt' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+        raise AttributeError(f"module 'fedquilt' has no attribute {name!r}{nearest(name, __all__)}")
+    return getattr(import_module(f"fedquilt.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, imported yet or not."""
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

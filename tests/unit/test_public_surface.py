@@ -50,7 +50,7 @@ def test_type_checkers_see_the_same_names_in_the_same_modules():
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():
-    with pytest.raises(AttributeError, match="no attribute 'read_runs'.*'read_run'"):
+    with pytest.raises(AttributeError, match=r"no attribute 'read_runs'.*'read_run'"):
         _ = fedquilt.read_runs
 
 

@@ -6,32 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
+
 import torch
 from torch import Tensor
+
+from fedquilt.core.tree import Weights
+from fedquilt.data.allocation import Allocation
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.partitions.natural import Natural
 from fedquilt.data.partitions.partition import Partition
-from fedquilt.metrics.evaluation import Evaluation
-from fedquilt.metrics import Report, score
+from fedquilt.engines.sequential import SequentialEngine
+from fedquilt.metrics import AnnotationStatus, Report, by_annotation_status, score
+from fedquilt.metrics.evaluation import Evaluation, predict_probabilities, report_on
 from fedquilt.metrics.report import (
+    class_mean_over_reports,
     count_over_reports,
     deviation_over_reports,
     mean_over_reports,
 )
-from collections.abc import Mapping
-from typing import Any
-from fedquilt.data.allocation import Allocation
-from fedquilt.engines.sequential import SequentialEngine
-from fedquilt.metrics.evaluation import Evaluation, predict_probabilities, report_on
 from fedquilt.training.method import Method, State
-from fedquilt.metrics import AnnotationStatus, Report, by_annotation_status
-from fedquilt.metrics.report import (
-    class_mean_over_reports,
-    deviation_over_reports,
-    mean_over_reports,
-)
 from fedquilt.training.task import Task
-from fedquilt.core.tree import Weights
 
 SiteRows: TypeAlias = Mapping[str, Tensor]  # client -> (n,) int64: the test images of its site
 NO_SITES: SiteRows = MappingProxyType({})

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedquilt.core.atomic_files import write_json
-from fedquilt.training.method import State
 from fedquilt.runs.object_store import DamagedObject, ObjectStore
+from fedquilt.training.method import State
 
 FORMAT = 1
 KEPT = 2  # so that one damaged checkpoint loses at most one interval

@@ -6,23 +6,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedquilt.runs.assessment import Assessment, assess, models_of
 from fedquilt.core.atomic_files import write_json
-from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
-from fedquilt.runs.checkpoint import Checkpoints
 from fedquilt.data.source import Splits
 from fedquilt.engines.build import build_engine, check_choice
-from fedquilt.engines.choice import EngineOptions, EngineName
-from fedquilt.runs.environment import environment
-from fedquilt.training.method import State
+from fedquilt.engines.choice import EngineName, EngineOptions
 from fedquilt.metrics import nan_to_none
-from fedquilt.runs.trained_models import save_models
+from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.disclosure_floor import DisclosureFloor
 from fedquilt.recipes.recipe import Recipe
-from fedquilt.training.rounds import Round, run_rounds, start_server
+from fedquilt.runs.assessment import (
+    NO_SITES,
+    Assessment,
+    SiteRows,
+    assess,
+    models_of,
+    rows_of_sites,
+)
+from fedquilt.runs.checkpoint import Checkpoints
+from fedquilt.runs.environment import environment
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.simulation import Simulation, simulate
-from fedquilt.runs.assessment import NO_SITES, SiteRows, rows_of_sites
+from fedquilt.runs.trained_models import save_models
+from fedquilt.training.method import State
+from fedquilt.training.rounds import Round, run_rounds, start_server
 
 CACHE = Path(".cache") / "fedquilt"
 

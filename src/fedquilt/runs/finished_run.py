@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedquilt.core.errors import UserError
 from fedquilt.data.allocation import Allocation
 from fedquilt.data.dataset import MultiLabelDataset
-from fedquilt.core.errors import UserError
 from fedquilt.metrics import Report, score
 from fedquilt.metrics.counts import predict
 from fedquilt.recipes.recipe import Recipe

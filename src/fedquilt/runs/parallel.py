@@ -78,8 +78,8 @@ def _end_with_parent() -> None:
 def _run_one(settings: dict[str, object], folder: Path, cache: Path, device: str) -> None:
     import torch
 
-    from fedquilt.runs.experiment import run
     from fedquilt.recipes.recipe import recipe_from
+    from fedquilt.runs.experiment import run
 
     torch.set_num_threads(1)  # the processes share the cores already
     recipe = recipe_from(settings)

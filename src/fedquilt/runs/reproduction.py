@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedquilt.runs.parallel import run_all
 from fedquilt.recipes.papers.table import Cell, PublishedTable
 from fedquilt.recipes.recipe import Recipe
+from fedquilt.runs.parallel import run_all
 from fedquilt.runs.run_folder import RunFolder
 
 

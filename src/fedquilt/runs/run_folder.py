@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-from fedquilt.core.atomic_files import wait_for_disk, write_bytes
 import fcntl
+import json
 import os
+from pathlib import Path
 from typing import IO, Any
-from fedquilt.core.atomic_files import write_json
-from fedquilt.data.allocation import Allocation
+
+from fedquilt.core.atomic_files import wait_for_disk, write_bytes, write_json
 from fedquilt.core.errors import UserError
+from fedquilt.data.allocation import Allocation
 from fedquilt.recipes.recipe import Recipe, recipe_from
+
 
 class History:
     def __init__(self, path: Path) -> None:

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import torch
 
-from fedquilt.data.allocation import allocate
-from fedquilt.data.allocation import Allocation, Holding
+from fedquilt.core.errors import UserError
+from fedquilt.data.allocation import Allocation, Holding, allocate
+from fedquilt.data.augmentation.views import Preprocessing
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.dataset import MultiLabelDataset
-from fedquilt.data.augmentation.views import Preprocessing
 from fedquilt.data.source import Splits
-from fedquilt.core.errors import UserError
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.training.task import Task
 

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-from safetensors.torch import load_file, save
-from fedquilt.runs.assessment import GLOBAL
-from fedquilt.core.atomic_files import write_bytes, write_json
-from fedquilt.recipes.recipe import Recipe
-from fedquilt.runs.run_folder import RunFolder
-from fedquilt.core.settings import plain
-from fedquilt.training.task import Task
-from fedquilt.core.tree import Weights
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Any
+
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import load_file, save
 from torch import Tensor
+
+from fedquilt.core.atomic_files import write_bytes, write_json
+from fedquilt.core.errors import UserError, nearest
+from fedquilt.core.settings import plain, read
+from fedquilt.core.tree import Weights
+from fedquilt.data.augmentation.views import Preprocessing, normalise
 from fedquilt.data.images.bad_image import BadImage
 from fedquilt.data.images.decoding import Decoding, decode_image
-from fedquilt.data.augmentation.views import Preprocessing
-from fedquilt.data.augmentation.views import normalise
-from fedquilt.core.errors import UserError, nearest
 from fedquilt.metrics.evaluation import predict_probabilities
 from fedquilt.models.heads.ladm import attention_maps
 from fedquilt.models.network import Network, Output, write_weights
 from fedquilt.models.spec import ModelSpec
+from fedquilt.recipes.recipe import Recipe
+from fedquilt.runs.assessment import GLOBAL
 from fedquilt.runs.run_folder import MODELS_AT_SITES, RunFolder
-from fedquilt.core.settings import read
+from fedquilt.training.task import Task
+
 
 def save_models(
     folder: RunFolder, recipe: Recipe, task: Task, models: Mapping[str, Weights]

@@ -18,9 +18,9 @@ from fedquilt.core.totals import Accumulator
 from fedquilt.core.tree import same_bits
 from fedquilt.data.client_data import ClientData
 from fedquilt.methods.fednca_ml import FedNCAML
-from fedquilt.models.head_parts.class_directions import ClassDirections
-from fedquilt.models.head_parts.etf import simplex_etf
-from fedquilt.models.head_parts.starting_vectors import StartingVectors
+from fedquilt.models.heads.layers.class_directions import ClassDirections
+from fedquilt.models.heads.layers.class_vectors import ClassVectors
+from fedquilt.models.heads.layers.etf import simplex_etf
 from fedquilt.models.network import Output, read_weights
 from fedquilt.models.spec import ModelSpec
 from fedquilt.recipes.recipe import recipe_from
@@ -46,7 +46,7 @@ class GivenFeatures(nn.Module):
         super().__init__()
         self.head = nn.Module()
         shape = (found.shape[1], found.shape[2])
-        self.head.classifier = ClassDirections(StartingVectors(), shape, 0, scale=scale).double()
+        self.head.classifier = ClassDirections(ClassVectors(), shape, 0, scale=scale).double()
         self.found = found
 
     def forward(self, images: Tensor) -> Output:

@@ -18,7 +18,7 @@ from fedquilt.core.totals import Accumulator
 from fedquilt.core.tree import Weights, flatten, leaves, same_bits
 from fedquilt.engines.client_states import StatesInMemory
 from fedquilt.methods.site_aware import SiteAware
-from fedquilt.models.head_parts.edge_graph import edge_rates
+from fedquilt.models.heads.layers.edge_graph import edge_rates
 from fedquilt.models.network import read_weights
 from fedquilt.privacy.sent_parts import sent_parts
 from fedquilt.training.client import Workspace, run_client

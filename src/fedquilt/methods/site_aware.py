@@ -18,7 +18,7 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.losses.class_prior import PositiveWeight
 from fedquilt.losses.cross_entropy import balance_weights, balanced_bce
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.models.head_parts.edge_graph import edge_rates
+from fedquilt.models.heads.layers.edge_graph import edge_rates
 from fedquilt.models.private_weights import private_weights, shared_layout, shared_weights
 from fedquilt.models.spec import ModelSpec
 from fedquilt.training.aggregation import weight_parts

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import tensor
 
-from fedquilt.models.head_parts.edge_graph import EdgeConvolution, EdgeGraph, edge_rates
+from fedquilt.models.heads.layers.edge_graph import EdgeConvolution, EdgeGraph, edge_rates
 
 
 def seeded(*shape: int) -> torch.Tensor:

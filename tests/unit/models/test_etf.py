@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import tensor
 
 from fedquilt.core.errors import UserError
-from fedquilt.models.head_parts.class_directions import build_etf_head
-from fedquilt.models.head_parts.etf import simplex_etf
+from fedquilt.models.heads.layers.class_directions import build_etf_head
+from fedquilt.models.heads.layers.etf import simplex_etf
 from fedquilt.models.network import layout_of, read_weights
 from fedquilt.models.spec import ModelSpec
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from fedquilt.models.head_parts.label_attention import LabelAttention
+from fedquilt.models.heads.layers.label_attention import LabelAttention
 
 
 def test_against_the_formula_place_by_place():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import tensor
 
-from fedquilt.models.head_parts.label_graph import LabelGraph, label_adjacency
+from fedquilt.models.heads.layers.label_graph import LabelGraph, label_adjacency
 
 
 def test_adjacency_of_two_labels():

@@ -8,9 +8,9 @@ from torch import nn
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.tree import same_bits
-from fedquilt.models.head_parts.cross_attention import CrossAttention
-from fedquilt.models.head_parts.etf import simplex_etf
 from fedquilt.models.heads.ladm import LADMHead, attention_maps, build_ladm_head
+from fedquilt.models.heads.layers.cross_attention import CrossAttention
+from fedquilt.models.heads.layers.etf import simplex_etf
 from fedquilt.models.network import Network, layout_of, read_weights, write_weights
 from fedquilt.models.spec import ModelSpec
 

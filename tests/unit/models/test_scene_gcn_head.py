@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, tensor
 
 from fedquilt.core.errors import UserError
-from fedquilt.models.head_parts.label_graph import label_adjacency
+from fedquilt.models.heads.layers.label_graph import label_adjacency
 from fedquilt.models.heads.scene_gcn import SceneGCNHead, build_scene_gcn, label_vectors
 from fedquilt.models.network import Network, layout_of, read_weights, write_weights
 from fedquilt.models.spec import ModelSpec

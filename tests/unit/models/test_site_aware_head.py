@@ -6,7 +6,7 @@ from torch import nn
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.tree import same_bits
-from fedquilt.models.head_parts.class_branches import ClassBranches, ClassOutputs
+from fedquilt.models.heads.layers.class_branches import ClassBranches, ClassOutputs
 from fedquilt.models.heads.site_aware import build_site_aware
 from fedquilt.models.network import layout_of, read_weights
 from fedquilt.models.spec import ModelSpec

@@ -21,7 +21,7 @@ HEADS = {
     SOFTMAX: "fedquilt.models.heads.softmax:build_softmax_head",
     "sphere": "fedquilt.models.heads.sphere:build_sphere_head",
     "cosine": "fedquilt.models.heads.cosine:build_cosine_head",
-    "etf": "fedquilt.models.head_parts.class_directions:build_etf_head",
+    "etf": "fedquilt.models.heads.layers.class_directions:build_etf_head",
     "ladm": "fedquilt.models.heads.ladm:build_ladm_head",
     "c-tran": "fedquilt.models.heads.c_tran:build_c_tran",
     "scene-gcn": "fedquilt.models.heads.scene_gcn:build_scene_gcn",

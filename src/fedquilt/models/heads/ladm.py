@@ -7,10 +7,10 @@ from torch import Tensor
 
 from fedquilt.core.errors import UserError
 from fedquilt.models.feature_map import MapHead, feature_map
-from fedquilt.models.head_parts.class_directions import ClassDirections
-from fedquilt.models.head_parts.cross_attention import CrossAttention
-from fedquilt.models.head_parts.position_code import PositionCode
-from fedquilt.models.head_parts.starting_vectors import StartingVectors
+from fedquilt.models.heads.layers.class_directions import ClassDirections
+from fedquilt.models.heads.layers.class_vectors import ClassVectors
+from fedquilt.models.heads.layers.cross_attention import CrossAttention
+from fedquilt.models.heads.layers.position_encoding import PositionEncoding
 from fedquilt.models.network import Network, Output
 
 HEAD_COUNT = 4
@@ -25,13 +25,13 @@ class LADMHead(MapHead):
     query: Tensor  # (C, d)
 
     def __init__(
-        self, query: StartingVectors, classifier: ClassDirections, seed: int, *, knows_places: bool
+        self, query: ClassVectors, classifier: ClassDirections, seed: int, *, knows_places: bool
     ) -> None:
         super().__init__()
         class_count, feature_count = classifier.rows.shape
         query.add_to(self, "query", (class_count, feature_count), seed)
         self.attention = CrossAttention(feature_count, HEAD_COUNT)
-        self.position_code = PositionCode(feature_count) if knows_places else None
+        self.position_code = PositionEncoding(feature_count) if knows_places else None
         self.classifier = classifier
 
     def forward(self, features: Tensor) -> Output:
@@ -65,13 +65,13 @@ def build_ladm_head(
 ) -> LADMHead:
     """``query`` and ``classifier`` start as an ETF or at random, and are trained or not."""
     directions = ClassDirections(
-        StartingVectors(classifier, train_classifier, etf_seed),
+        ClassVectors(classifier, train_classifier, etf_seed),
         (class_count, feature_count),
         seed,
         scale=scale,
         bias=bias,
     )
-    asked = StartingVectors(query, train_query, etf_seed)
+    asked = ClassVectors(query, train_query, etf_seed)
     return LADMHead(asked, directions, seed, knows_places=position_code)
 
 

@@ -14,8 +14,8 @@ from fedquilt.core.errors import UserError, nearest
 from fedquilt.models.class_names.text_files import FILES, read_text_vectors
 from fedquilt.models.class_names.text_vectors import HASHED, PROMPT, fitted, text_vectors
 from fedquilt.models.feature_map import MapHead
-from fedquilt.models.head_parts.label_attention import LabelAttention
-from fedquilt.models.head_parts.label_graph import LabelGraph, label_adjacency
+from fedquilt.models.heads.layers.label_attention import LabelAttention
+from fedquilt.models.heads.layers.label_graph import LabelGraph, label_adjacency
 from fedquilt.models.network import Output
 from fedquilt.models.scenes import moved_centres, nearest_centre
 

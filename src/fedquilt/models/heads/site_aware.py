@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from fedquilt.core.errors import UserError
-from fedquilt.models.head_parts.class_branches import ClassBranches, ClassOutputs
-from fedquilt.models.head_parts.edge_graph import EDGE_NUMBERS, EdgeGraph
+from fedquilt.models.heads.layers.class_branches import ClassBranches, ClassOutputs
+from fedquilt.models.heads.layers.edge_graph import EDGE_NUMBERS, EdgeGraph
 
 
 class SiteAwareHead(nn.Module):

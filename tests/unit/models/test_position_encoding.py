@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from fedquilt.core.errors import UserError
-from fedquilt.models.head_parts.position_code import LONGEST_SIDE, PositionCode
+from fedquilt.models.heads.layers.position_encoding import LONGEST_SIDE, PositionEncoding
 
 
 def test_sines_and_cosines_by_hand():
     # 8 channels: 4 for the row, 4 for the column; waves of 1 and 10000^(2/4) = 100 places / 2 pi.
-    code = PositionCode(8)(torch.zeros(1, 8, 3, 4))
+    code = PositionEncoding(8)(torch.zeros(1, 8, 3, 4))
     assert code.shape == (8, 3, 4)
     row, column = 2, 3
     expected = [math.sin(2), math.cos(2), math.sin(0.02), math.cos(0.02)]
@@ -21,17 +21,17 @@ def test_sines_and_cosines_by_hand():
 
 
 def test_no_two_places_share_a_code():
-    places = PositionCode(16)(torch.zeros(1, 16, 16, 16)).flatten(1).T
+    places = PositionEncoding(16)(torch.zeros(1, 16, 16, 16)).flatten(1).T
     distances = torch.cdist(places, places).fill_diagonal_(1.0)
     assert distances.min() > 0.1
 
 
 def test_nothing_of_it_is_stored():
-    assert PositionCode(8).state_dict() == {}
+    assert PositionEncoding(8).state_dict() == {}
 
 
 def test_a_map_beyond_its_reach_is_refused():
-    code = PositionCode(4)
+    code = PositionEncoding(4)
     assert code(torch.zeros(1, 4, 1, LONGEST_SIDE)).shape == (4, 1, LONGEST_SIDE)
     with pytest.raises(UserError, match="reaches 256 places a side, and the feature map has 257 x"):
         code(torch.zeros(1, 4, LONGEST_SIDE + 1, 2))

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedquilt.models.head_parts.starting_vectors import StartingVectors
+from fedquilt.models.heads.layers.class_vectors import ClassVectors
 
 
 class ClassDirections(nn.Module):
@@ -24,7 +24,7 @@ class ClassDirections(nn.Module):
 
     def __init__(
         self,
-        rows: StartingVectors,
+        rows: ClassVectors,
         shape: tuple[int, int],
         seed: int,
         *,
@@ -66,5 +66,5 @@ def build_etf_head(
     bias: bool = False,
 ) -> ClassDirections:
     """Pooled features against a simplex ETF."""
-    rows = StartingVectors(trained=train_classifier, etf_seed=etf_seed)
+    rows = ClassVectors(trained=train_classifier, etf_seed=etf_seed)
     return ClassDirections(rows, (class_count, feature_count), seed, scale=scale, bias=bias)

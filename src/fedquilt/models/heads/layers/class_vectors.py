@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from fedquilt.core.errors import UserError, nearest
 from fedquilt.core.seeding import generator_for
-from fedquilt.models.head_parts.etf import simplex_etf
+from fedquilt.models.heads.layers.etf import simplex_etf
 
 STARTS = ("etf", "random")
 
 
 @dataclass(frozen=True)
-class StartingVectors:
+class ClassVectors:
     start: str = "etf"  # or random
     trained: bool = False
     etf_seed: int | None = None  # turns the ETF; along the first axes if left out

@@ -11,7 +11,7 @@ LONGEST_SIDE = 256  # places; the table of d / 2 numbers for each is made when a
 SLOWEST = 10000.0  # the longest wave is so many times 2 pi places
 
 
-class PositionCode(nn.Module):
+class PositionEncoding(nn.Module):
     """The first half of the channels tells the row, the second half the column."""
 
     table: Tensor  # (places, d / 2)

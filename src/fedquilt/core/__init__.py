@@ -1,1 +1,1 @@
-"""Values that travel and what they rest on; knows nothing of learning, images or networks."""
+"""Trees of tensors, updates and totals, settings, seeds and files; nothing about learning."""

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, whenever the process dies."""
+"""Atomic file writes: a file is complete or absent, even if the process is killed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Any
 
 
 def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Write beside the target, then rename over it; ``durable`` waits for the disk."""
+    """Write to a temporary file beside ``path`` and rename it over ``path``.
+
+    With ``durable``, also wait until the content and the new name are on disk.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:
@@ -26,13 +29,13 @@ def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Readable JSON; NaN is refused, because JSON has none."""
+    """Write indented JSON; raise ValueError for NaN and infinity, which JSON does not have."""
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     write_bytes(path, (text + "\n").encode())
 
 
 def wait_for_disk(path: Path) -> None:
-    """Ask the disk to hold a file or a folder's names; some file systems cannot for folders."""
+    """Call fsync on a file or folder; ignore file systems that do not support it for folders."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Errors a person caused and can mend: the command line prints them without a traceback."""
+"""Errors that a user can fix; the command line prints them without a traceback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class UserError(ValueError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` for a near miss, otherwise the list of known names."""
+    """Return ``; did you mean 'x'?`` for a close match, otherwise the list of known names."""
     names = sorted(known)
     close = get_close_matches(name, names, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(names) or 'none'}"

@@ -1,4 +1,7 @@
-"""What leaves a client says how it is combined: Sum, Mean or Gather; PerClient goes down."""
+"""Parts of an update and how they are aggregated: Sum, Mean or Gather.
+
+PerClient is the one special part of a broadcast: each client receives its own value.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class Sum:
 class Mean:
     """The server learns the weighted mean and the summed weight.
 
-    A tensor weight runs over the leading axes of every leaf, e.g. one weight per class for head
+    A tensor weight applies to the leading axes of every leaf, e.g. one weight per class for head
     rows of shape (classes, features).
     """
 
@@ -34,19 +37,19 @@ class Mean:
 
 @dataclass(frozen=True)
 class Gather:
-    """The server sees each client's own value, so it cannot be summed securely."""
+    """The server sees every client's value, so secure aggregation is not possible."""
 
     value: Tree
     any_length: bool = False  # the first axis of every leaf may differ from client to client
-    is_weight: bool = False  # clients are weighed by it, so it is checked as a weight
+    is_weight: bool = False  # clients are weighted by it, so it is checked as a weight
 
 
 @dataclass(frozen=True)
 class PerClient:
-    """A part of a broadcast of which every client gets its own value and no other's."""
+    """A part of a broadcast with one value per client; a client receives only its own."""
 
     values: Mapping[str, Tree]  # by client
-    newcomer: Tree  # for a client that the server has nothing for yet
+    newcomer: Tree  # for a client without a value so far
 
 
 Part: TypeAlias = Sum | Mean | Gather
@@ -54,7 +57,7 @@ Update: TypeAlias = Mapping[str, Part]
 
 
 def summands(part: Sum | Mean) -> dict[str, Tree]:
-    """What is added up for a part: plain float64 sums, in memory of their own."""
+    """Return what is added up for a part: new float64 tensors, with a mean already weighted."""
     if isinstance(part, Sum):
         return {"total": tree_map(lambda leaf: leaf.to(torch.float64, copy=True), part.value)}
     weight = weight_of(part).clone()
@@ -62,7 +65,7 @@ def summands(part: Sum | Mean) -> dict[str, Tree]:
 
 
 def add_to(sums: dict[str, Tree], part: Sum | Mean) -> None:
-    """Add a part to sums that :func:`summands` began, in place."""
+    """Add a part in place to the sums that :func:`summands` returned for the first client."""
     if isinstance(part, Sum):
         _add_scaled(sums["total"], part.value, 1.0)
         return
@@ -76,7 +79,7 @@ def add_to(sums: dict[str, Tree], part: Sum | Mean) -> None:
 
 def _add_scaled(totals: Tree, values: Tree, scale: float) -> None:
     def grow(places: list[Tensor], more: list[Tensor]) -> list[Tensor]:
-        if places[0].is_cuda:  # which adds in one go only what has the same dtype
+        if places[0].is_cuda:  # one fused launch needs equal dtypes
             more = copies_of(more, torch.float64)
         torch._foreach_add_(places, more, alpha=scale)
         return places
@@ -89,7 +92,7 @@ def _weighted(weight: Tensor, leaf: Tensor) -> Tensor:
 
 
 def placed(update: Update, device: torch.device) -> Update:
-    """An update on another device; a part's single weight stays where it can be read at once."""
+    """Return the update on ``device``; scalar weights stay on the host, where reading is free."""
     return {name: _placed(part, device) for name, part in update.items()}
 
 
@@ -102,7 +105,7 @@ def _placed(part: Part, device: torch.device) -> Part:
 
 
 def addressed(payload: Mapping[str, Tree | PerClient], client: str) -> dict[str, Tree]:
-    """The broadcast as this client receives it."""
+    """Return the broadcast as ``client`` receives it."""
     return {
         name: part.values.get(client, part.newcomer) if isinstance(part, PerClient) else part
         for name, part in payload.items()
@@ -112,14 +115,14 @@ def addressed(payload: Mapping[str, Tree | PerClient], client: str) -> dict[str,
 def shared_and_own(
     payload: Mapping[str, Tree | PerClient],
 ) -> tuple[dict[str, Tree], dict[str, PerClient]]:
-    """The parts of a broadcast that all clients get, and those of which each gets its own."""
+    """Split a broadcast into the parts all clients share and the PerClient parts."""
     own = {name: part for name, part in payload.items() if isinstance(part, PerClient)}
     shared = {name: part for name, part in payload.items() if not isinstance(part, PerClient)}
     return shared, own
 
 
 def broadcast_bytes(payload: Mapping[str, Tree | PerClient], cohort: Sequence[str]) -> int:
-    """Of all that the cohort receives: what is shared counts for each of them."""
+    """Return the bytes the cohort receives; shared parts are counted once per client."""
     shared, own = shared_and_own(payload)
     return len(cohort) * byte_count(shared) + sum(byte_count(addressed(own, c)) for c in cohort)
 
@@ -136,15 +139,15 @@ def weight_of(part: Mean) -> Tensor:
 
 
 def over_leading_axes(weight: Tensor, leaf: Tensor) -> Tensor:
-    """Shape a weight so that it runs over the leading axes of ``leaf``.
+    """Reshape a weight so that it broadcasts over the leading axes of ``leaf``.
 
-    A single number stays as it is: it may then lie on the host, whatever device the leaf is on.
+    A scalar weight is returned as it is: it may stay on the host while the leaf is on a GPU.
     """
     if weight.ndim == 0:
         return weight
     if weight.shape != leaf.shape[: weight.ndim]:
         raise ValueError(
-            f"a weight of shape {tuple(weight.shape)} does not run over the leading axes of a "
+            f"a weight of shape {tuple(weight.shape)} does not match the leading axes of a "
             f"value of shape {tuple(leaf.shape)}"
         )
     return weight.reshape(weight.shape + (1,) * (leaf.ndim - weight.ndim))

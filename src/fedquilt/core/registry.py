@@ -1,4 +1,4 @@
-"""Tables of names that are imported on use, so that listing them costs nothing."""
+"""Registries map names to import paths; an entry is imported on first use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedquilt.core.errors import UserError, nearest
 
 
 def find(kind: str, table: Mapping[str, str], name: str) -> Any:
-    """The object that ``table`` calls ``name``, where an entry is ``"package.module:Object"``."""
+    """Import and return the entry ``name``; entries look like ``"package.module:Object"``."""
     if name not in table:
         raise UserError(f"unknown {kind} {name!r}{nearest(name, table)}")
     module, _, attribute = table[name].partition(":")

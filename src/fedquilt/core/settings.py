@@ -1,7 +1,7 @@
-"""Plain data (from TOML, JSON or ``--set``) into frozen dataclasses, and back, strictly.
+"""Convert plain data (TOML, JSON, ``--set``) to frozen dataclasses and back, strictly.
 
-Unknown keys are errors that name the nearest known one; a value must have its field's type. A field
-whose type is a key of ``tables`` is chosen by ``name`` from that table.
+An unknown key is an error that suggests the closest known one. A value must have its field's type.
+If a field's type is a key of ``tables``, the value's ``name`` selects an entry of that table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Tables = Mapping[type, tuple[str, Mapping[str, str]]]  # family -> (what to call
 
 
 def read(kind: Any, value: Any, where: str, tables: Tables) -> Any:
-    """``value`` as a ``kind``; ``where`` is the dotted place named in errors."""
+    """Convert ``value`` to ``kind``; errors name ``where``, a dotted path."""
     origin = typing.get_origin(kind)
     if origin in (types.UnionType, typing.Union):
         return _read_union(kind, value, where, tables)
@@ -76,10 +76,10 @@ def _read_dataclass(kind: Any, value: Any, where: str, tables: Tables) -> Any:
 
 
 def _completed(field: dataclasses.Field[Any], entry: Any, tables: Tables) -> Any:
-    """A table of some settings, the others as in the field's own default, not as in its type's.
+    """Fill the settings missing from ``entry`` from the field's default, not from its type's.
 
-    A method's default training may differ from the usual one; naming its learning rate must not
-    undo that.
+    A method may change the default training settings. Setting only the learning rate must not
+    reset the others.
     """
     default: Any = field.default
     is_partial = isinstance(entry, Mapping) and dataclasses.is_dataclass(default)
@@ -149,7 +149,7 @@ def _read_scalar(kind: Any, value: Any, where: str) -> Any:
 
 
 def plain(value: Any, tables: Tables) -> Any:
-    """The inverse of :func:`read`: nested dicts, lists and scalars that JSON can hold."""
+    """Convert a value to nested dicts, lists and scalars for JSON: the inverse of :func:`read`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         settings = {
             field.name: plain(getattr(value, field.name), tables)

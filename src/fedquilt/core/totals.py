@@ -1,4 +1,4 @@
-"""The server's view of a round: updates are added as they arrive, and only Totals come out."""
+"""Streaming aggregation of a round: updates are added as they arrive, the server sees Totals."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from fedquilt.core.validation import RefusedUpdate, check_update
 
 
 class Accumulator:
-    """Adds the updates of a round as they arrive; its memory does not grow with their number.
+    """Adds the updates of a round; sums take the same memory for any number of clients.
 
-    ``expected`` is one update of the right names, kinds, shapes and dtypes; its numbers are not
-    read. Sums run in float64, so that the order of arrival hardly ever reaches the last bit.
-    ``further_check`` gets client and update once all of that is right, and may refuse it too.
+    ``expected`` is an update with the right names, kinds, shapes and dtypes; its values are not
+    read. Sums are float64, so the order of arrival almost never changes the result.
+    ``further_check`` is called with client and update after these checks and may raise
+    RefusedUpdate.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Accumulator:
         self._byte_count = 0
 
     def add(self, client: str, update: Update) -> None:
-        """Take one client's update whole, or raise RefusedUpdate and take nothing."""
+        """Add one client's update, or raise RefusedUpdate and add nothing."""
         if client in self._cohort:
             raise RefusedUpdate(f"client {client!r} was already counted in this round")
         check_update(update, self._expected, client)
@@ -74,41 +75,44 @@ class Accumulator:
 
 @dataclass(frozen=True)
 class Totals:
-    """All that a server ever learns of a round. Sums may lie on a GPU; what is read does not."""
+    """Everything the server learns in a round.
+
+    Sums may be on a GPU; the methods return tensors on the host.
+    """
 
     cohort: tuple[str, ...]
     population: int
     expected: Update
     sums: Mapping[str, Mapping[str, Tree]]
     gathered: Mapping[str, Mapping[str, Tree]]
-    byte_count: int  # of all that the cohort sent
+    byte_count: int  # sent by the whole cohort
 
     def sum(self, name: str) -> Any:
         return self._in_dtype(name, self._sums_of(name, Sum)["total"])
 
     def weight(self, name: str) -> Tensor:
-        """The summed weight of a mean, in float64."""
+        """Return the summed weight of a mean, in float64."""
         return self._weight(name).cpu()
 
     def mean(self, name: str, otherwise: Tree | None = None) -> Any:
-        """The weighted mean; ``otherwise`` stands in where nobody had weight.
+        """Return the weighted mean, with ``otherwise`` where the summed weight is 0.
 
-        Without ``otherwise`` such a place is an error: never a silent 0 or NaN.
+        Raise ValueError if the summed weight is 0 anywhere and ``otherwise`` is not given.
         """
         total, weight = self._sums_of(name, Mean)["total"], self._weight(name)
         if otherwise is None:
             if not bool((weight > 0).all()):
                 raise ValueError(
-                    f"nobody in the cohort {self.cohort} had weight for (all of) part {name!r}; "
-                    "pass otherwise= to say what the mean is then"
+                    f"no client of the cohort {self.cohort} had weight for (all of) part {name!r}; "
+                    "pass otherwise= as the value to use instead"
                 )
             mean = tree_map(lambda leaf: leaf / over_leading_axes(weight, leaf), total)
         else:
             mean = tree_map(
-                lambda leaf, stand_in: torch.where(
+                lambda leaf, fallback: torch.where(
                     over_leading_axes(weight, leaf) > 0,
                     leaf / over_leading_axes(torch.where(weight > 0, weight, 1.0), leaf),
-                    stand_in.to(leaf),
+                    fallback.to(leaf),
                 ),
                 total,
                 otherwise,
@@ -116,7 +120,7 @@ class Totals:
         return self._in_dtype(name, mean)
 
     def each(self, name: str) -> Mapping[str, Any]:
-        """Every client's own value of a Gather part, by client name."""
+        """Return the values of a Gather part by client."""
         self._require(name, Gather)
         return self.gathered[name]
 
@@ -130,16 +134,16 @@ class Totals:
             what = "not sent" if found is None else f"a {type(found).__name__}"
             raise KeyError(f"part {name!r} is {what}, and was read as a {kind.__name__}")
         if not self.cohort:
-            raise ValueError(f"part {name!r} was read from a round in which nobody reported")
+            raise ValueError(f"part {name!r} was read from a round in which no client reported")
 
     def _weight(self, name: str) -> Tensor:
-        """Where the part's sum is."""
+        """Return the summed weight, on the device of the part's sum."""
         sums = self._sums_of(name, Mean)
         weight = sums["weight"]
         assert isinstance(weight, Tensor)
         return next((weight.to(leaf.device) for _, leaf in leaves(sums["total"])), weight)
 
     def _in_dtype(self, name: str, tree: Tree) -> Any:
-        """As expected, and on the server's device: only then, for a sum has twice the bytes."""
+        """Convert to the expected dtype first, which has half the bytes, then move to the host."""
         like = self.expected[name].value
         return on_host(tree_map(lambda leaf, like: leaf.to(like.dtype), tree, like))

@@ -1,4 +1,4 @@
-"""Arithmetic on nested dicts of tensors: all that is sent, stored or saved has this shape."""
+"""Trees: nested dicts of tensors, the form of everything that is sent, stored or saved."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SEPARATOR = "/"
 
 
 def tree_map(function: Callable[..., Tensor], tree: Tree, *others: Tree) -> Any:
-    """Apply ``function`` leaf by leaf; every tree must have the names of the first.
+    """Apply ``function`` leaf by leaf; all trees must have the same names.
 
-    The result has the shape of ``tree``; its type is Any because a caller knows that shape.
+    The result has the structure of ``tree``. Its type is Any because the caller knows it.
     """
     if isinstance(tree, Tensor):
         if any(isinstance(other, Mapping) for other in others):
@@ -28,7 +28,7 @@ def tree_map(function: Callable[..., Tensor], tree: Tree, *others: Tree) -> Any:
         if not isinstance(other, Mapping) or other.keys() != tree.keys():
             found = sorted(other) if isinstance(other, Mapping) else "a tensor"
             raise ValueError(f"trees differ: expected the names {sorted(tree)}, found {found}")
-    if not others:  # as mostly: without a call of our own for every leaf
+    if not others:  # the common case, without a recursive call per leaf
         return {
             name: function(branch) if isinstance(branch, Tensor) else tree_map(function, branch)
             for name, branch in tree.items()
@@ -42,7 +42,7 @@ def tree_map(function: Callable[..., Tensor], tree: Tree, *others: Tree) -> Any:
 def map_together(
     function: Callable[[list[Tensor], list[Tensor]], Sequence[Tensor]], first: Tree, second: Tree
 ) -> Any:
-    """As :func:`tree_map`, but ``function`` gets all leaves at once: a GPU is told once."""
+    """Like :func:`tree_map`, but call ``function`` once with all leaves: one fused launch."""
     here, there = flatten(first), flatten(second)
     if here.keys() != there.keys():
         raise ValueError(f"trees differ: expected the names {sorted(here)}, found {sorted(there)}")
@@ -51,26 +51,26 @@ def map_together(
 
 
 def write_all(places: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    """Overwrite tensors in place, all in one go: a GPU is told once, not for each."""
+    """Overwrite tensors in place, with one fused launch for all of them."""
     if places:
         with torch.no_grad():
             torch._foreach_copy_(list(places), list(values))
 
 
 def copies_of(values: Sequence[Tensor], dtype: torch.dtype | None = None) -> list[Tensor]:
-    """The same numbers in memory of their own, perhaps in another dtype, all in one go."""
+    """Copy all tensors, optionally to another dtype, with one fused launch."""
     copies = [torch.empty_like(value, dtype=dtype, requires_grad=False) for value in values]
     write_all(copies, values)
     return copies
 
 
 def leaves(tree: Tree) -> Iterator[tuple[str, Tensor]]:
-    """The ``(path, tensor)`` pairs of :func:`flatten`."""
+    """Iterate over the ``(path, tensor)`` pairs of :func:`flatten`."""
     return iter(flatten(tree).items())
 
 
 def flatten(tree: Tree) -> dict[str, Tensor]:
-    """Nested names become paths, ``{"a": {"b": x}}`` becomes ``{"a/b": x}``.
+    """Join nested names to paths: ``{"a": {"b": x}}`` becomes ``{"a/b": x}``.
 
     The path of a bare tensor is the empty string.
     """
@@ -86,7 +86,7 @@ def _collect(tree: Mapping[str, Tree], prefix: str, flat: dict[str, Tensor]) -> 
     for name, branch in tree.items():
         if not name or SEPARATOR in name:
             raise ValueError(f"a name in a tree must be non-empty and without '/', found {name!r}")
-        if isinstance(branch, Tensor):  # most are: a call for each would cost more
+        if isinstance(branch, Tensor):  # inline, because most branches are leaves
             flat[prefix + name] = branch
         else:
             _collect(branch, prefix + name + SEPARATOR, flat)
@@ -107,7 +107,7 @@ def unflatten(flat: Mapping[str, Tensor]) -> Any:
 
 
 def as_branch(text: str) -> str:
-    """Any text, such as a client's name, as a name in a tree: without the separator."""
+    """Encode any text, such as a client's name, as a name without the separator."""
     return quote(text, safe="")
 
 
@@ -119,7 +119,7 @@ def from_branch(name: str) -> str:
 def zeros_like(tree: Tree) -> Any:
     zeros = tree_map(torch.empty_like, tree)
     if places := [*flatten(zeros).values()]:
-        torch._foreach_zero_(places)  # all in one go
+        torch._foreach_zero_(places)  # one fused launch
     return zeros
 
 
@@ -129,17 +129,17 @@ def clone(tree: Tree) -> Any:
 
 
 def moved(tree: Tree, device: torch.device) -> Any:
-    """The tree on another device; tensors that are there already are not copied.
+    """Return the tree on ``device``; tensors that are there already are not copied.
 
-    A GPU is not waited for: it reads pinned memory in its turn, which may be freed meanwhile but
-    not written over.
+    Copies to a GPU are asynchronous: pinned source memory may be freed before they finish, but
+    must not be overwritten.
     """
     to_gpu = device.type == "cuda"
     return tree_map(lambda leaf: leaf.to(device, non_blocking=to_gpu), tree)
 
 
 def on_host(tree: Tree) -> Any:
-    """The tree where and as the host reads it; a GPU is waited for once, not for every leaf."""
+    """Return the tree as contiguous host tensors; synchronise once per GPU, not per leaf."""
     copies = tree_map(lambda leaf: leaf.contiguous().to("cpu", non_blocking=True), tree)
     for device in {leaf.device for _, leaf in leaves(tree) if leaf.is_cuda}:
         torch.cuda.synchronize(device)
@@ -147,7 +147,7 @@ def on_host(tree: Tree) -> Any:
 
 
 def add(first: Tree, second: Tree, scale: float = 1.0) -> Any:
-    """``first + scale * second``, in the dtype of ``first``."""
+    """Return ``first + scale * second``, in the dtype of ``first``."""
 
     def together(ones: list[Tensor], others: list[Tensor]) -> list[Tensor]:
         sums = torch._foreach_add(ones, others, alpha=scale)
@@ -167,7 +167,7 @@ def divided(tree: Tree, divisor: float) -> Any:
 
 
 def without(tree: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """The branches but for these; for dropping what was needed during a round only."""
+    """Return the tree without these branches, e.g. those needed during a round only."""
     return {name: branch for name, branch in tree.items() if name not in names}
 
 
@@ -176,7 +176,7 @@ def byte_count(tree: Tree) -> int:
 
 
 def same_bits(first: Tree, second: Tree) -> bool:
-    """Whether two trees hold the same names, shapes, dtypes and bits (NaN equals the same NaN)."""
+    """Return whether names, shapes, dtypes and bits are equal (NaN equals the same NaN)."""
     one, two = flatten(first), flatten(second)
     return one.keys() == two.keys() and all(
         one[name].dtype == two[name].dtype

@@ -1,4 +1,4 @@
-"""Nothing is added to the totals before every name, shape, dtype and number of it was checked."""
+"""Check every name, shape, dtype and number of an update before it is added to the totals."""
 
 from __future__ import annotations
 
@@ -14,86 +14,86 @@ from fedquilt.core.tree import Tree, leaves
 
 TRAINED = ("body", "buffers", "training_loss")  # in these a client that has trained has weight
 NOTHING = torch.empty(0)  # stands for an empty branch
-HEAVIEST = 1e9  # weights are images, labels or steps; beyond that, one client would be the model
+MAX_WEIGHT = 1e9  # weights count images, labels or steps; a larger one would outweigh the cohort
 
 
 class RefusedUpdate(ValueError):
-    """An update that was not taken; the totals are as if it had never come."""
+    """Raised for an update that fails a check; the totals are left unchanged."""
 
 
-class Numbers(NamedTuple):
-    """A leaf, where it is, and the largest weight that it will be multiplied by."""
+class Leaf(NamedTuple):
+    """One tensor of an update, its place and the largest weight it will be multiplied by."""
 
     part: str
     path: str
-    leaf: Tensor
-    heaviest: float
+    tensor: Tensor
+    max_weight: float
 
 
 def check_update(update: Update, expected: Update, client: str) -> None:
-    """Raise RefusedUpdate, naming client, part and reason, unless every number can be trusted."""
+    """Raise RefusedUpdate, naming client, part and reason, if the update is not as expected."""
     if update.keys() != expected.keys():
         missing = sorted(expected.keys() - update.keys())
         extra = sorted(update.keys() - expected.keys())
         raise RefusedUpdate(
             f"client {client!r} sent the wrong parts: missing {missing}, unexpected {extra}"
         )
-    numbers: list[Numbers] = []
+    found: list[Leaf] = []
     for name, part in update.items():
         like, where = expected[name], _part_of(client, name)
         if type(part) is not type(like):
             raise RefusedUpdate(
                 f"{where}: expected a {type(like).__name__}, found a {type(part).__name__}"
             )
-        heaviest = 1.0
+        max_weight = 1.0
         if isinstance(part, Mean) and isinstance(like, Mean):
-            heaviest = _check_weight(part, like, where)
+            max_weight = _check_weight(part, like, where)
             if name in TRAINED:
-                _check_counts(heaviest, where)
+                _check_not_zero(max_weight, where)
         may_be_longer = isinstance(like, Gather) and like.any_length
         value = _leaves_as_expected(part.value, like.value, where, first_axis=int(may_be_longer))
-        numbers += [Numbers(where, path, leaf, heaviest) for path, leaf in value.items()]
-    _check_numbers(numbers)
+        found += [Leaf(where, path, tensor, max_weight) for path, tensor in value.items()]
+    _check_numbers(found)
     for name, like in expected.items():
         if isinstance(like, Gather) and like.is_weight:
             where = _part_of(client, name)
             for _, weight in leaves(update[name].value):
-                _check_counts(_check_weight_numbers(weight, where), where)
+                _check_not_zero(_check_weight_numbers(weight, where), where)
 
 
 def _leaves_as_expected(
     value: Tree, like: Tree, where: str, *, first_axis: int
 ) -> dict[str, Tensor]:
-    """The leaves by path; axes before ``first_axis`` may have any length."""
+    """Return the leaves by path; axes before ``first_axis`` may have any length."""
     found, wanted = _by_path(value, where), _by_path(like, where)
     if found.keys() != wanted.keys():
         odd = sorted(found.keys() ^ wanted.keys())
         raise RefusedUpdate(f"{where}: the names differ from what was expected: {odd[:5]}")
     for path, leaf in found.items():
-        wish = wanted[path]
-        shapes_agree = leaf.shape == wish.shape or (
-            leaf.ndim == wish.ndim and leaf.shape[first_axis:] == wish.shape[first_axis:]
+        target = wanted[path]
+        shapes_agree = leaf.shape == target.shape or (
+            leaf.ndim == target.ndim and leaf.shape[first_axis:] == target.shape[first_axis:]
         )
-        if not shapes_agree or leaf.dtype != wish.dtype:
+        if not shapes_agree or leaf.dtype != target.dtype:
             raise RefusedUpdate(
-                f"{_place(where, path)}: expected {wish.dtype} of shape {tuple(wish.shape)}, "
+                f"{_place(where, path)}: expected {target.dtype} of shape {tuple(target.shape)}, "
                 f"found {leaf.dtype} of shape {tuple(leaf.shape)}"
             )
     return found
 
 
-def _check_numbers(numbers: Sequence[Numbers]) -> None:
-    floating = [each for each in numbers if each.leaf.is_floating_point() and each.leaf.numel()]
+def _check_numbers(found: Sequence[Leaf]) -> None:
+    floating = [leaf for leaf in found if leaf.tensor.is_floating_point() and leaf.tensor.numel()]
     if not floating:
         return
-    peaks = _peaks([each.leaf for each in floating])
-    if math.isfinite(sum(peaks) * max(each.heaviest for each in floating)):
-        return  # then each of them is: none is negative
-    for (part, path, _, heaviest), peak in zip(floating, peaks):
+    peaks = _peaks([leaf.tensor for leaf in floating])
+    if math.isfinite(sum(peaks) * max(leaf.max_weight for leaf in floating)):
+        return  # no term is negative, so a finite sum means that every term is finite
+    for (part, path, _, max_weight), peak in zip(floating, peaks):
         if not math.isfinite(peak):
             raise RefusedUpdate(f"{_place(part, path)}: holds NaN or infinite numbers")
-        if not math.isfinite(peak * heaviest):  # the sums would never lose it again
-            raise RefusedUpdate(f"{_place(part, path)}: value times weight is too large a number")
+        if not math.isfinite(peak * max_weight):  # an infinite sum would stay infinite
+            raise RefusedUpdate(f"{_place(part, path)}: value times weight overflows float64")
 
 
 def _part_of(client: str, name: str) -> str:
@@ -105,20 +105,23 @@ def _place(where: str, path: str) -> str:
 
 
 def _peaks(tensors: list[Tensor]) -> list[float]:
-    """The largest absolute number of every tensor; NaN if there is any.
+    """Return every tensor's largest absolute value, or NaN if it holds a NaN.
 
-    One pass over each, and one wait for the device over all.
+    Each tensor is read once, and the device is synchronised once for all of them.
     """
-    if tensors[0].is_cuda:  # all in one call
+    if tensors[0].is_cuda:  # one fused launch
         norms: list[float] = torch.stack(torch._foreach_norm(tensors, math.inf)).tolist()
         return norms
-    # On a CPU this is several times faster. Both ends are NaN if any number is.
+    # On a CPU aminmax is several times faster. Both ends are NaN if any value is.
     ends = torch.stack([end for leaf in tensors for end in torch.aminmax(leaf)]).tolist()
     return [max(abs(low), abs(high)) for low, high in zip(ends[::2], ends[1::2])]
 
 
 def _by_path(tree: object, where: str, prefix: str = "") -> dict[str, Tensor]:
-    """The leaves; an empty branch is a path with nothing; a tree of anything else is refused."""
+    """Return the leaves by path, with ``NOTHING`` for an empty branch.
+
+    Raise RefusedUpdate if the tree holds anything but tensors, or a name that is not valid.
+    """
     if isinstance(tree, Tensor):
         return {prefix: tree}
     if not isinstance(tree, Mapping):
@@ -131,7 +134,7 @@ def _by_path(tree: object, where: str, prefix: str = "") -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for name, branch in tree.items():
         path = f"{prefix}/{name}" if prefix else name
-        if isinstance(branch, Tensor):  # most are: a call for each would cost more
+        if isinstance(branch, Tensor):  # inline, because most branches are leaves
             found[path] = branch
         else:
             found |= _by_path(branch, where, path)
@@ -139,7 +142,7 @@ def _by_path(tree: object, where: str, prefix: str = "") -> dict[str, Tensor]:
 
 
 def _check_weight(part: Mean, like: Mean, where: str) -> float:
-    """The largest weight, if all are fine."""
+    """Return the largest weight, or raise RefusedUpdate if any is not valid."""
     try:
         weight, wanted = weight_of(part), weight_of(like)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -153,20 +156,18 @@ def _check_weight(part: Mean, like: Mean, where: str) -> float:
 
 
 def _check_weight_numbers(weight: Tensor, where: str) -> float:
-    """The largest, if all are fine."""
+    """Return the largest number, or raise RefusedUpdate if any is not valid."""
     if not weight.numel():
         return 0.0
-    # Both are NaN if any number is.
-    lightest, heaviest = (float(end) for end in torch.stack(torch.aminmax(weight)).tolist())
-    if not 0 <= lightest <= heaviest < math.inf:
+    # Both are NaN if any value is.
+    smallest, largest = (float(end) for end in torch.stack(torch.aminmax(weight)).tolist())
+    if not 0 <= smallest <= largest < math.inf:
         raise RefusedUpdate(f"{where}: a weight must be finite and not negative")
-    if heaviest > HEAVIEST:
-        raise RefusedUpdate(
-            f"{where}: a weight of {heaviest:g} is above {HEAVIEST:g}, more than any client has"
-        )
-    return heaviest
+    if largest > MAX_WEIGHT:
+        raise RefusedUpdate(f"{where}: a weight of {largest:g} is above the limit {MAX_WEIGHT:g}")
+    return largest
 
 
-def _check_counts(heaviest: float, where: str) -> None:
-    if heaviest == 0:
-        raise RefusedUpdate(f"{where}: its weight is 0, so there might be no mean")
+def _check_not_zero(max_weight: float, where: str) -> None:
+    if max_weight == 0:
+        raise RefusedUpdate(f"{where}: its weight is 0, so the mean may be undefined")

@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Atomic file writes: a file is complete or absent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_a_write_that_fails_leaves_no_partial_file(tmp_path, monkeypatch):
-    """On a full disk, what failed must not stay and take the rest of the space."""
+    """On a full disk, a partial file must not stay and use up the remaining space."""
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="No space"):
         write_bytes(tmp_path / "file", b"new")
@@ -85,6 +85,6 @@ def test_json_has_no_nan(tmp_path, number):
     assert json.loads(path.read_text()) == {"old": 1}
 
 
-def test_waiting_for_what_is_not_there_is_no_error(tmp_path):
+def test_syncing_a_missing_path_is_not_an_error(tmp_path):
     wait_for_disk(tmp_path / "nothing")
     wait_for_disk(tmp_path)

@@ -1,4 +1,4 @@
-"""What leaves a client: parts, and the plain sums they become."""
+"""Parts of an update, the sums made of them and their sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedquilt.core.tree import same_bits
 F64 = torch.float64
 
 
-def test_a_sum_is_added_as_it_is_in_float64():
+def test_a_sum_is_added_unchanged_in_float64():
     assert same_bits(
         summands(Sum({"a": tensor([1.0, 2.0])})), {"total": {"a": tensor([1.0, 2.0], dtype=F64)}}
     )
@@ -34,7 +34,7 @@ def test_a_mean_is_added_as_weighted_value_and_weight():
     )
 
 
-def test_a_weight_per_class_runs_over_rows_and_biases():
+def test_a_weight_per_class_applies_to_rows_and_biases():
     head = {"weight": tensor([[1.0, 2.0], [3.0, 4.0]]), "bias": tensor([5.0, 6.0])}
     parts = summands(Mean(head, tensor([10.0, 0.0])))
     expected = {
@@ -44,7 +44,7 @@ def test_a_weight_per_class_runs_over_rows_and_biases():
     assert same_bits(parts["total"], expected)
 
 
-def test_a_weight_may_run_over_two_axes():
+def test_a_weight_may_have_two_axes():
     value = torch.ones(2, 2, 3)  # prototypes: class, side, feature
     parts = summands(Mean(value, tensor([[1.0, 2.0], [3.0, 4.0]])))
     assert parts["total"][:, :, 0].tolist() == [[1.0, 2.0], [3.0, 4.0]]
@@ -53,7 +53,7 @@ def test_a_weight_may_run_over_two_axes():
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 2, 1)])
 def test_a_weight_that_does_not_fit_is_refused(shape):
-    with pytest.raises(ValueError, match=r"does not run over the leading axes.*\(2, 2\)"):
+    with pytest.raises(ValueError, match=r"does not match the leading axes.*\(2, 2\)"):
         over_leading_axes(torch.ones(shape), torch.ones(2, 2))
 
 
@@ -65,7 +65,7 @@ def test_summands_share_no_memory_with_what_was_sent():
     assert weight.tolist() == [1.0, 1.0]
 
 
-def test_what_is_shared_counts_for_every_client_and_what_is_not_once_each():
+def test_shared_parts_count_once_per_client_and_own_parts_by_their_size():
     payload = {
         "weights": {"a": torch.zeros(3), "b": torch.zeros(2)},  # 20, for each of three
         "own": PerClient({"one": torch.zeros(4), "two": torch.zeros(1)}, newcomer=torch.zeros(2)),

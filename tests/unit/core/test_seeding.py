@@ -1,4 +1,4 @@
-"""Randomness from names: the same on every machine, different for different names."""
+"""Seeds from names: equal on every machine, different for different names."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 from fedquilt.core.seeding import generator_for, seed_for, seed_network_draws
 
 
-def test_a_seed_is_the_same_in_every_process_and_for_ever():
+def test_a_seed_never_changes():
     # blake2b of "int:7\x1fstr:client\x1fstr:site-0\x1fint:3", 8 bytes, without the lowest bit.
-    # Another number here means that no earlier run can be repeated or resumed.
+    # If this number changes, earlier runs can be neither repeated nor resumed.
     assert seed_for(7, "client", "site-0", 3) == 7978823465278386064
 
 
@@ -43,7 +43,7 @@ def test_different_names_give_different_seeds():
         ((-1,), (1,)),
     ],
 )
-def test_names_are_not_run_together(one, two):
+def test_names_are_kept_apart(one, two):
     assert seed_for(*one) != seed_for(*two)
 
 
@@ -57,13 +57,13 @@ def test_generators_of_one_name_draw_the_same_numbers():
     assert not torch.equal(first, torch.rand(5, generator=generator_for(7, "cohort", 1)))
 
 
-def test_generators_leave_torchs_own_alone():
+def test_generators_do_not_touch_the_default_generator():
     before = torch.get_rng_state()
     torch.rand(5, generator=generator_for(0))
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_network_draws_are_those_of_manual_seed():
+def test_network_draws_match_manual_seed():
     with torch.random.fork_rng(devices=[]):
         seed_network_draws(torch.device("cpu"), 7, "client")
         found = torch.rand(3)
@@ -72,7 +72,7 @@ def test_network_draws_are_those_of_manual_seed():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_network_draws_on_a_gpu_are_those_of_manual_seed():
+def test_network_draws_on_a_gpu_match_manual_seed():
     with torch.random.fork_rng():
         seed_network_draws(torch.device("cuda"), 7, "client")
         found = torch.rand(3, device="cuda")

@@ -1,4 +1,4 @@
-"""Plain data into frozen dataclasses: strict about names and types, and back without loss."""
+"""Plain data to frozen dataclasses, with strict names and types, and back without loss."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def outer(**settings: object) -> Outer:
 
 @dataclass(frozen=True, kw_only=True)
 class Particular:
-    """Its inner settings differ from those that Inner has by itself."""
+    """Its default inner settings differ from Inner's defaults."""
 
     inner: Inner = Inner(rate=9.0, counts=(7,))
     pet: Animal = Bird(wingspan=3.0)
@@ -69,7 +69,7 @@ def test_settings_left_out_are_those_of_the_field_not_of_its_type():
     assert found.inner == Inner(rate=2.0, counts=(7,))
 
 
-def test_a_part_chosen_by_name_begins_with_its_own_defaults():
+def test_an_entry_chosen_by_name_starts_from_its_class_defaults():
     found = read(Particular, {"pet": {"name": "bird"}}, "recipe", TABLES)
     assert found.pet == Bird(wingspan=1.0)
 
@@ -99,7 +99,7 @@ def test_everything_at_once():
     assert read(Outer, plain(found, TABLES), "recipe", TABLES) == found
 
 
-def test_defaults_are_left_alone():
+def test_defaults_are_left_unchanged():
     assert outer() == Outer(needed=1)
 
 
@@ -125,7 +125,7 @@ def test_defaults_are_left_alone():
         ),
     ],
 )
-def test_unknown_names_answer_with_the_nearest(settings, complaint):
+def test_an_unknown_name_suggests_the_closest_one(settings, complaint):
     with pytest.raises(UserError, match=complaint):
         outer(**settings)
 
@@ -162,37 +162,37 @@ def test_unknown_names_answer_with_the_nearest(settings, complaint):
         ({"table": {"a": [1]}}, r"recipe.table.a\[0\] must be str, found 1"),
     ],
 )
-def test_wrong_types_are_named_with_their_place(settings, complaint):
+def test_a_wrong_type_is_reported_with_its_path(settings, complaint):
     with pytest.raises(UserError, match=complaint):
         outer(**settings)
 
 
 @pytest.mark.parametrize("name", [5, None, ["bird"], {"a": 1}, True])
-def test_a_name_that_is_no_text_is_a_users_error(name):
+def test_a_name_that_is_not_a_string_is_a_user_error(name):
     with pytest.raises(UserError, match=r"recipe\.pet"):
         outer(pet={"name": name})
 
 
 @pytest.mark.parametrize("variant", [5, ["small"], {"a": 1}])
-def test_a_variant_that_is_no_text_is_a_users_error(variant):
+def test_a_variant_that_is_not_a_string_is_a_user_error(variant):
     with pytest.raises(UserError, match=r"recipe\.pet\.variant"):
         outer(pet={"name": "bird", "variant": variant})
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_numbers_must_be_finite(number):
-    """No setting means anything then, and JSON could not hold it in the run's recipe."""
+    """JSON has no NaN or infinity, so the run's recipe could not be saved."""
     with pytest.raises(UserError, match=r"recipe\.inner\.rate"):
         outer(inner={"rate": number})
 
 
-def test_what_is_missing_is_named():
+def test_a_missing_field_is_named():
     with pytest.raises(UserError, match=r"^recipe lacks needed$"):
         read(Outer, {}, "recipe", TABLES)
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 3])
-def test_what_is_no_table_is_refused(value):
+def test_a_value_that_is_not_a_table_is_refused(value):
     with pytest.raises(UserError, match="recipe must be a table of settings"):
         read(Outer, value, "recipe", TABLES)
 
@@ -204,18 +204,18 @@ def test_a_variant_sets_fields_and_own_settings_win():
     )
 
 
-def test_reading_does_not_change_what_was_read():
+def test_reading_does_not_change_its_input():
     settings = {"needed": 1, "pet": {"name": "bird", "variant": "small"}}
     read(Outer, settings, "recipe", TABLES)
     assert settings == {"needed": 1, "pet": {"name": "bird", "variant": "small"}}
     assert Bird.variants["small"] == {"wingspan": 0.2, "legs": 2}
 
 
-def test_a_value_that_is_built_already_is_taken():
+def test_a_dataclass_instance_is_accepted():
     assert outer(inner=Inner(rate=3.0), pet=Bird()).inner.rate == 3.0
 
 
-def test_the_plain_form_names_its_family():
+def test_the_plain_form_holds_the_registered_name():
     assert plain(Bird(song="peep"), TABLES) == {
         "name": "bird",
         "legs": 4,
@@ -224,7 +224,7 @@ def test_the_plain_form_names_its_family():
     }
 
 
-def test_a_class_in_no_table_cannot_be_written_down():
+def test_a_class_in_no_table_cannot_be_converted():
     @dataclass(frozen=True, kw_only=True)
     class Stray(Animal):
         pass

@@ -1,4 +1,4 @@
-"""The server's view of a round: sums and means against numbers worked out by hand."""
+"""Aggregated sums and means of a round, compared with numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ F64 = torch.float64
 
 
 def totals_of(*updates: Update, population: int = 10) -> Totals:
-    """The totals of clients c0, c1, ... who sent these updates."""
+    """Aggregate the updates of clients c0, c1, ..."""
     accumulator = Accumulator(updates[0], population)
     for number, update in enumerate(updates):
         accumulator.add(f"c{number}", update)
@@ -22,7 +22,7 @@ def totals_of(*updates: Update, population: int = 10) -> Totals:
 
 
 def mean_of(*pairs: tuple[object, object], **settings: object) -> torch.Tensor:
-    """The mean of (value, weight) pairs."""
+    """Return the mean of (value, weight) pairs."""
     return totals_of(*({"x": Mean(value, weight)} for value, weight in pairs)).mean("x", **settings)
 
 
@@ -50,7 +50,7 @@ def test_the_summed_weight_is_known_per_class():
     assert totals_of(*updates).weight("x").tolist() == [4.0, 2.0]
 
 
-def test_a_mean_nobody_had_weight_for_is_an_error():
+def test_a_mean_without_weight_is_an_error():
     value, weight = torch.ones(2, 3), tensor([1.0, 0.0])
     with pytest.raises(ValueError, match=r"c0.*had weight.*'x'.*otherwise=") as caught:
         mean_of((value, weight))
@@ -59,21 +59,21 @@ def test_a_mean_nobody_had_weight_for_is_an_error():
         mean_of((tensor([1.0]), 0.0), (tensor([2.0]), 0.0))
 
 
-def test_otherwise_stands_in_only_where_nobody_had_weight():
+def test_otherwise_is_used_only_where_the_weight_is_zero():
     value = tensor([[1.0], [2.0], [3.0]])
     mean = mean_of((value, tensor([2.0, 0.0, 4.0])), otherwise=tensor([[7.0], [8.0], [9.0]]))
     assert mean.tolist() == [[1.0], [8.0], [3.0]]
 
 
-def test_otherwise_stands_in_for_a_scalar_weight():
+def test_otherwise_is_used_for_a_scalar_weight_of_zero():
     mean = mean_of((tensor([1.0, 2.0]), 0.0), otherwise=tensor([7.0, 8.0]))
     assert mean.tolist() == [7.0, 8.0]
 
 
 def test_otherwise_changes_nothing_where_there_is_weight():
     pairs = [(torch.rand(3, 2), torch.rand(3)) for _ in range(4)]
-    with_stand_in = mean_of(*pairs, otherwise=torch.full((3, 2), torch.nan))
-    assert same_bits(with_stand_in, mean_of(*pairs))
+    with_fallback = mean_of(*pairs, otherwise=torch.full((3, 2), torch.nan))
+    assert same_bits(with_fallback, mean_of(*pairs))
 
 
 def test_one_client_with_an_integer_weight_is_the_identity_bit_for_bit():
@@ -103,7 +103,7 @@ def test_a_mean_stays_between_the_smallest_and_the_largest():
     assert bool((mean <= values.max(0).values).all())
 
 
-def test_the_order_of_arrival_does_not_reach_the_mean():
+def test_the_order_of_arrival_does_not_change_the_mean():
     values = torch.randn(6, 100, generator=torch.Generator().manual_seed(4))
     pairs = [(value, float(place + 1)) for place, value in enumerate(values)]
     assert same_bits(mean_of(*pairs), mean_of(*reversed(pairs)))
@@ -134,7 +134,7 @@ def test_cohort_population_and_bytes():
 
 
 @pytest.mark.parametrize(("read", "wanted"), [("sum", "Sum"), ("each", "Gather")])
-def test_a_part_is_read_as_what_it_is(read, wanted):
+def test_a_part_must_be_read_as_its_kind(read, wanted):
     totals = totals_of({"x": Mean(torch.ones(1), 1.0)})
     with pytest.raises(KeyError, match=rf"'x' is a Mean, and was read as a {wanted}"):
         getattr(totals, read)("x")
@@ -146,15 +146,15 @@ def test_a_part_that_was_not_sent_is_an_error():
 
 
 @pytest.mark.parametrize("kind", [Sum, Gather, lambda value: Mean(value, 1.0)])
-def test_nothing_can_be_read_from_a_round_in_which_nobody_reported(kind):
+def test_reading_a_round_without_clients_is_an_error(kind):
     totals = Accumulator({"x": kind(torch.ones(1))}, 3).totals()
     read = {Sum: totals.sum, Gather: totals.each}.get(kind, totals.mean)
-    with pytest.raises(ValueError, match="nobody reported"):
+    with pytest.raises(ValueError, match="no client reported"):
         read("x")
 
 
 def test_adding_an_update_does_not_change_the_clients_own_tensors():
-    """A client may keep what it sent; the first one's float64 tensors are not the running sums."""
+    """The running sums are new tensors, so a client may keep the ones it sent."""
     mine = {"count": torch.ones(2, dtype=F64), "weight": torch.ones(2, dtype=F64)}
     before = clone(mine)
     first = {"s": Sum(mine["count"]), "m": Mean(torch.ones(2, 2), mine["weight"])}
@@ -164,7 +164,7 @@ def test_adding_an_update_does_not_change_the_clients_own_tensors():
 
 
 def test_two_parts_may_share_one_weight():
-    """Each part counts its weight once, also where both were given the same tensor."""
+    """Each part counts its weight once, even if both hold the same tensor."""
     updates = []
     for number in (1.0, 4.0):
         counts = torch.full((2,), number, dtype=F64)

@@ -46,7 +46,7 @@ def test_tree_map_takes_a_bare_tensor():
     assert same_bits(tree_map(torch.add, tensor([1.0]), tensor([2.0])), tensor([3.0]))
 
 
-def test_write_all_writes_in_place_and_takes_nothing_at_all():
+def test_write_all_writes_in_place_and_accepts_empty_lists():
     place = torch.zeros(2, requires_grad=True)
     write_all([place], [tensor([1.0, 2.0])])
     assert place.tolist() == [1.0, 2.0]
@@ -78,7 +78,7 @@ def test_leaves_are_paths():
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "/"])
-def test_leaves_refuse_names_that_are_no_path(name):
+def test_leaves_refuse_invalid_names(name):
     with pytest.raises(ValueError, match="non-empty and without '/'"):
         list(leaves({"good": {name: tensor(1.0)}}))
 
@@ -102,14 +102,14 @@ def test_clone_shares_nothing():
     assert not copy["a"].requires_grad
 
 
-def test_what_is_on_the_host_already_is_not_copied():
+def test_on_host_does_not_copy_host_tensors():
     tree = {"a": torch.ones(2), "b": {"c": torch.zeros(1)}}
     found = on_host(tree)
     assert found["a"] is tree["a"]
     assert found["b"]["c"] is tree["b"]["c"]
 
 
-def test_on_the_host_every_tensor_has_its_plain_layout():
+def test_on_host_makes_tensors_contiguous():
     there = torch.arange(24.0).reshape(1, 2, 3, 4).to(memory_format=torch.channels_last)
     found = on_host({"a": there})["a"]
     assert found.is_contiguous()
@@ -117,7 +117,7 @@ def test_on_the_host_every_tensor_has_its_plain_layout():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_what_comes_from_a_gpu_is_all_there():
+def test_on_host_waits_for_the_gpu():
     steps = torch.full((2000, 2000), 1.0, device="cuda")
     for _ in range(50):
         steps = steps @ torch.eye(2000, device="cuda")
@@ -150,7 +150,7 @@ def test_byte_count():
 @pytest.mark.parametrize(
     "other",
     [
-        {"a": tensor([1.0, math.nan]), "b": tensor(0.0)},  # a name more
+        {"a": tensor([1.0, math.nan]), "b": tensor(0.0)},  # an extra name
         {"b": tensor([1.0, math.nan])},  # another name
         {"a": tensor([[1.0, math.nan]])},  # another shape
         {"a": tensor([1.0, math.nan], dtype=torch.float64)},  # another dtype
@@ -201,7 +201,7 @@ def test_map_together_gives_all_leaves_at_once_matched_by_name():
 
 
 @pytest.mark.parametrize("client", ["site-1", "Sankt Georg/Leipzig", "50%2F", "."])
-def test_any_clients_name_can_be_a_name_in_a_tree(client: str):
+def test_any_client_name_can_be_encoded_as_a_name(client: str):
     branch = as_branch(client)
     assert unflatten(flatten({branch: {"w": tensor(1.0)}})) == {branch: {"w": tensor(1.0)}}
     assert from_branch(branch) == client

@@ -1,4 +1,4 @@
-"""An update that cannot be trusted is refused with its reason, and nothing of it is added."""
+"""An invalid update is refused with a reason, and nothing of it is added."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def broken_update(changes: dict[str, object]) -> dict[str, object]:
 
 
 def state_of(accumulator: Accumulator) -> dict[str, object]:
-    """Every number a server could read."""
+    """Return every number the server can read."""
     totals = accumulator.totals()
     return {
         "control": totals.sum("control"),
@@ -198,7 +198,7 @@ def test_integers_and_empty_tensors_are_fine():
     check_update(update, update, "site")
 
 
-def test_large_numbers_are_fine_though_their_sum_over_tensors_is_not_finite():
+def test_large_numbers_are_fine_even_if_their_sum_over_tensors_overflows():
     large = torch.full((2,), 1.5e308, dtype=torch.float64)
     update = {"x": Sum({"one": large, "two": large})}
     check_update(update, update, "site")

@@ -26,7 +26,7 @@ from fedquilt.core.tree import Tree, leaves, same_bits, tree_map
 from fedquilt.deploy.protocol.messages import Message, pack, unpack, update_message, update_of
 from fedquilt.deploy.server.unannotated_rows import HEAD, annotated_by, keeps_rows_still
 from fedquilt.deploy.study import Study
-from fedquilt.privacy.unannotated_rows import annotators_parts
+from fedquilt.privacy.unannotated_rows import annotator_parts
 from fedquilt.training.client import LOSS_PART
 from fedquilt.training.method import Method, State
 from fedquilt.training.rounds import run_rounds, start_server
@@ -72,7 +72,7 @@ class Heard:
         """The server's state after a round with these replies, and whom it did not count."""
         engine = make_engine(self.study, RecordedChannel(replies), folder)
         totals = engine.exchange(self.method, self.payload, 0, self.study.site_names)
-        return self.method.update(self.server, totals), engine.last.missing
+        return self.method.update(self.server, totals), engine.last_exchange.missing
 
 
 @cache
@@ -222,7 +222,7 @@ def test_a_changed_row_of_a_class_the_site_does_not_annotate(name: str, tmp_path
     update, foreign = update_of(message), ~annotated_by(round_.study, LIAR)
     assert foreign.tolist() == [False, True, False]  # site-2 annotates the third and the first
     facts = {key: value for key, value in message.facts.items() if key != "parts"}
-    own = [part for part in annotators_parts(method) if part in update]
+    own = [part for part in annotator_parts(method) if part in update]
     if not keeps_rows_still(method) and not own:
         return
     part = HEAD if keeps_rows_still(method) else own[0]

@@ -32,7 +32,7 @@ def test_a_late_site_is_counted_as_if_it_had_only_sat_out(name: str, tmp_path: P
     engine = make_engine(study, CallingChannel(sites), tmp_path)
     for round_ in run_rounds(method, study.task, engine, first.server, first_round=1):
         assert LATE in round_.cohort
-        assert engine.last.missing == {}
+        assert engine.last_exchange.missing == {}
     assert all(bool(leaf.isfinite().all()) for leaf in flatten(round_.server).values())
     assert same_bits(round_.server, _in_one_process(method))
 

@@ -48,9 +48,9 @@ def test_a_site_that_never_trained_has_no_model_of_its_own(name: str, tmp_path: 
     server = start_server(method, study.task, engine)
     for round_ in run_rounds(method, study.task, engine, server):
         server = round_.server
-    assert engine.end(method.broadcast(server)) == {"site-2": "not connected"}
+    assert engine.send_final(method.broadcast(server)) == {"site-2": "not connected"}
     late = make_engine(study, CallingChannel(sites), tmp_path)
-    assert late.end(method.broadcast(server)) == {}
+    assert late.send_final(method.broadcast(server)) == {}
     assert set(_kept(tmp_path)) == {"site-0", "site-1"}
 
 
@@ -60,7 +60,7 @@ def _remote_study(method: Method, folder: Path, cohort_size: int) -> State:
     server = start_server(method, study.task, engine)
     for round_ in run_rounds(method, study.task, engine, server, cohort_size=cohort_size):
         server = round_.server
-    assert engine.end(method.broadcast(server)) == {}
+    assert engine.send_final(method.broadcast(server)) == {}
     return server
 
 

@@ -9,7 +9,7 @@ from support.tiny_federation import CLASSES, SIZE, Federation, make_federation
 
 from fedquilt.core.settings import plain
 from fedquilt.deploy.audit_log import AuditLog
-from fedquilt.deploy.protocol.channel import Patience
+from fedquilt.deploy.protocol.channel import WaitLimits
 from fedquilt.deploy.server.remote_engine import RemoteEngine
 from fedquilt.deploy.site.client import SiteClient
 from fedquilt.deploy.site.model import SiteModel
@@ -85,13 +85,13 @@ class CallingChannel:
     def ask(
         self,
         requests: Mapping[str, bytes],
-        take: Callable[[str, bytes], None],
-        patience: Patience,
+        on_reply: Callable[[str, bytes], None],
+        limits: WaitLimits,
     ) -> Mapping[str, str]:
         for name, request in requests.items():
             if name in self._sites:
                 for reply in self._alter(name, self._sites[name].answer(request)):
-                    take(name, reply)
+                    on_reply(name, reply)
         return {name: "not connected" for name in requests if name not in self._sites}
 
 
@@ -104,12 +104,12 @@ class RecordedChannel:
     def ask(
         self,
         requests: Mapping[str, bytes],
-        take: Callable[[str, bytes], None],
-        patience: Patience,
+        on_reply: Callable[[str, bytes], None],
+        limits: WaitLimits,
     ) -> Mapping[str, str]:
         for name, replies in self._replies.items():
             for reply in replies:
-                take(name, reply)
+                on_reply(name, reply)
         return {name: "not connected" for name in requests if name not in self._replies}
 
 

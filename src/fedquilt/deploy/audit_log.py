@@ -11,6 +11,8 @@ from typing import Any
 from fedquilt.core.payload import Update, update_bytes
 from fedquilt.core.tree import leaves
 
+AUDIT_FILE = "audit.jsonl"  # in the run folder and in a site's work folder
+
 
 class AuditLog:
     """One JSON line per event, only ever appended to."""

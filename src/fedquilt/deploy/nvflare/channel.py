@@ -18,7 +18,7 @@ from nvflare.apis.signal import Signal
 
 from fedquilt.deploy.nvflare.executor import MESSAGE
 from fedquilt.deploy.nvflare.job import TASK
-from fedquilt.deploy.protocol.channel import Patience
+from fedquilt.deploy.protocol.channel import WaitLimits
 
 GLANCE = 0.05  # seconds between looks at who has answered
 SPARE_SECONDS = 60  # FLARE's own time-out of a task is only a second line
@@ -44,8 +44,8 @@ class FlareChannel:
     def ask(
         self,
         requests: Mapping[str, bytes],
-        take: Callable[[str, bytes], None],
-        patience: Patience,
+        on_reply: Callable[[str, bytes], None],
+        limits: WaitLimits,
     ) -> Mapping[str, str]:
         here = self.sites()
         silent = {name: "not connected" for name in requests if name not in here}
@@ -58,12 +58,12 @@ class FlareChannel:
                 client_task.result = None  # or FLARE would hold every update of the round
                 if name in requests and name not in replied:
                     replied.add(name)
-                    silent.update(_given_to(take, name, result))
+                    silent.update(_given_to(on_reply, name, result))
 
         for name, request in requests.items():
             if name in here:
-                waiting[name] = self._send(name, request, patience.seconds, on_result)
-        self._wait(waiting, replied, patience, silent)
+                waiting[name] = self._send(name, request, limits.seconds, on_result)
+        self._wait(waiting, replied, limits, silent)
         with self._lock:
             late = [name for name in waiting if name not in replied]
             replied.update(late)  # what comes from now on is too late
@@ -88,10 +88,10 @@ class FlareChannel:
         self,
         waiting: Mapping[str, Task],
         replied: set[str],
-        patience: Patience,
+        limits: WaitLimits,
         silent: dict[str, str],
     ) -> None:
-        deadline = time.monotonic() + patience.seconds
+        deadline = time.monotonic() + limits.seconds
         was_enough = False
         while time.monotonic() < deadline:
             if self._abort.triggered:
@@ -102,19 +102,19 @@ class FlareChannel:
             with self._lock:
                 if all(name in replied or name in silent for name in waiting):
                     return
-                if not was_enough and patience.is_enough():
+                if not was_enough and limits.is_enough():
                     was_enough = True
-                    deadline = min(deadline, time.monotonic() + patience.late_seconds)
+                    deadline = min(deadline, time.monotonic() + limits.late_seconds)
             time.sleep(GLANCE)
 
 
 def _given_to(
-    take: Callable[[str, bytes], None], name: str, result: Shareable | None
+    on_reply: Callable[[str, bytes], None], name: str, result: Shareable | None
 ) -> dict[str, str]:
     """Pass on what the site sent; or, if FLARE brought no message, say what it brought."""
     code = ReturnCode.ERROR if result is None else result.get_return_code()
     message = None if result is None else result.get(MESSAGE)
     if code != ReturnCode.OK or not isinstance(message, bytes):
         return {name: f"FLARE reports {code}"}
-    take(name, message)
+    on_reply(name, message)
     return {}

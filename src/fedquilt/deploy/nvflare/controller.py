@@ -66,8 +66,8 @@ class StudyController(Controller):  # type: ignore[misc]
                 study,
                 folder,
                 channel,
-                watch=self._status.note,
-                is_cut=self._cut.is_set,
+                observe=self._status.note,
+                should_stop=self._cut.is_set,
                 cache=kit.work / "cache",
             )
             if not run.run(resume=self.resume):

@@ -1,4 +1,4 @@
-"""Channel: how requests reach sites; what is said over it is the same on every network."""
+"""Channel: how the server's requests reach the sites, whatever the network."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from typing import Protocol
 
 
 @dataclass(frozen=True)
-class Patience:
+class WaitLimits:
     """How long a channel waits for replies."""
 
-    seconds: float  # for all of them
-    late_seconds: float  # for the others, once enough have come
+    seconds: float  # for all replies
+    late_seconds: float  # for the remaining replies, once is_enough() holds
     is_enough: Callable[[], bool]
 
 
 class Channel(Protocol):
+    """Sends requests to sites and collects their replies."""
+
     def ask(
         self,
         requests: Mapping[str, bytes],
-        take: Callable[[str, bytes], None],
-        patience: Patience,
+        on_reply: Callable[[str, bytes], None],
+        limits: WaitLimits,
     ) -> Mapping[str, str]:
-        """Give every site its request and every reply to ``take``, one at a time, as it comes.
+        """Send every site its request and pass each reply to ``on_reply(site, reply)``.
 
-        Returns, for sites without a reply, why there is none.
+        Calls of ``on_reply`` never overlap. Return the reason for each site that did not reply.
         """

@@ -1,4 +1,4 @@
-"""RemoteEngine: the clients are sites elsewhere; updates are added up as they arrive."""
+"""RemoteEngine: sends requests to the sites of a study and aggregates their replies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedquilt.core.payload import Mean, PerClient, Update, addressed
 from fedquilt.core.totals import Totals
 from fedquilt.core.version import VERSION
 from fedquilt.deploy.audit_log import AuditLog
-from fedquilt.deploy.protocol.channel import Channel, Patience
+from fedquilt.deploy.protocol.channel import Channel, WaitLimits
 from fedquilt.deploy.protocol.messages import END, EVERY_SITE, Message, pack
 from fedquilt.deploy.server.quorum import Quorum
 from fedquilt.deploy.server.replies import Replies
@@ -22,12 +22,12 @@ from fedquilt.training.client import LOSS_PART
 from fedquilt.training.method import Method, State
 from fedquilt.training.task import Task
 
-BEFORE_ROUNDS = 0  # the round a survey is numbered by
+SURVEY_ROUND = 0  # the round index that a survey's messages carry
 
 
 @dataclass
-class Exchanged:
-    """What the last exchange was like, for the history and for whoever watches."""
+class ExchangeReport:
+    """Facts about one exchange, for the history and the status."""
 
     answered: tuple[str, ...] = ()
     missing: dict[str, str] = field(default_factory=dict)  # site -> why it was not counted
@@ -37,15 +37,17 @@ class Exchanged:
 
 
 class RemoteEngine:
-    def __init__(self, study: Study, task: Task, channel: Channel, trail: AuditLog) -> None:
-        self._study, self._task, self._channel, self._trail = study, task, channel, trail
-        self.last = Exchanged()
+    """An engine whose clients are remote sites; updates are summed as they arrive."""
+
+    def __init__(self, study: Study, task: Task, channel: Channel, audit_log: AuditLog) -> None:
+        self._study, self._task, self._channel, self._audit_log = study, task, channel, audit_log
+        self.last_exchange = ExchangeReport()
 
     def survey(self, method: Method) -> Totals:
-        request = self._packed("survey", EVERY_SITE, BEFORE_ROUNDS, {})
+        request = self._packed("survey", EVERY_SITE, SURVEY_ROUND, {})
         requests = dict.fromkeys(self._study.site_names, request)
         expected = method.survey(example_data(self._task))
-        return self._required("survey", BEFORE_ROUNDS, requests, expected)
+        return self._collect_quorum("survey", SURVEY_ROUND, requests, expected)
 
     def exchange(
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
@@ -55,18 +57,18 @@ class RemoteEngine:
             LOSS_PART: Mean(torch.zeros(()), 0.0),
         }
         requests = self._requests("train", payload, round_index, cohort)
-        return self._required("train", round_index, requests, expected)
+        return self._collect_quorum("train", round_index, requests, expected)
 
-    def end(self, payload: State) -> dict[str, str]:
-        """Tell every site what was made of the last round; returns who was not reached, and why."""
+    def send_final(self, payload: State) -> dict[str, str]:
+        """Send every site the final broadcast; return the sites not reached, with reasons."""
         rounds = self._task.round_count
         self._collect(END, rounds, self._requests(END, payload, rounds, self._study.site_names), {})
-        return self.last.missing
+        return self.last_exchange.missing
 
     def _requests(
         self, kind: str, payload: State, round_index: int, cohort: Sequence[str]
     ) -> dict[str, bytes]:
-        """One message for everybody, unless the broadcast differs from site to site."""
+        """Pack one message for all sites, or one each if the broadcast differs between sites."""
         names = sorted(cohort)
         if not any(isinstance(part, PerClient) for part in payload.values()):
             return dict.fromkeys(names, self._packed(kind, EVERY_SITE, round_index, payload))
@@ -74,38 +76,42 @@ class RemoteEngine:
             name: self._packed(kind, name, round_index, addressed(payload, name)) for name in names
         }
 
-    def _required(
+    def _collect_quorum(
         self, kind: str, round_index: int, requests: dict[str, bytes], expected: Update
     ) -> Totals:
-        """What came of it, if those who answered are enough."""
-        found = self._collect(kind, round_index, requests, expected)
+        """Return the totals; raise TooFewSites if the replies make no quorum."""
+        replies = self._collect(kind, round_index, requests, expected)
         what = "the survey" if kind == "survey" else f"round {round_index + 1}"
-        Quorum(self._study, tuple(requests)).require(found.answered, self.last.missing, what)
-        return found.accumulator.totals()
+        Quorum(self._study, tuple(requests)).require(
+            replies.answered, self.last_exchange.missing, what
+        )
+        return replies.accumulator.totals()
 
     def _collect(
         self, kind: str, round_index: int, requests: dict[str, bytes], expected: Update
     ) -> Replies:
         began, rules = time.perf_counter(), self._study.rules
-        found = Replies(self._study, kind, round_index, self._trail, expected)
-        attendance = Quorum(self._study, tuple(requests))
-        patience = Patience(
+        replies = Replies(self._study, kind, round_index, self._audit_log, expected)
+        quorum = Quorum(self._study, tuple(requests))
+        limits = WaitLimits(
             seconds=rules.start_seconds if kind == "survey" else rules.round_seconds,
             late_seconds=rules.late_seconds,
-            is_enough=lambda: attendance.is_enough(found.answered),
+            is_enough=lambda: quorum.is_enough(replies.answered),
         )
         for site, request in requests.items():
-            self._trail.record("sent", site=site, kind=kind, round=round_index, bytes=len(request))
-        silent = self._channel.ask(requests, found.take, patience)
-        missing = {**silent, **found.reasons}
-        self.last = Exchanged(
-            answered=tuple(found.answered),
+            self._audit_log.record(
+                "sent", site=site, kind=kind, round=round_index, bytes=len(request)
+            )
+        silent = self._channel.ask(requests, replies.receive, limits)
+        missing = {**silent, **replies.reasons}
+        self.last_exchange = ExchangeReport(
+            answered=tuple(replies.answered),
             missing={name: missing[name] for name in sorted(missing)},
             bytes_down=sum(map(len, requests.values())),
-            bytes_up=found.byte_count,
+            bytes_up=replies.byte_count,
             seconds=time.perf_counter() - began,
         )
-        return found
+        return replies
 
     def _packed(self, kind: str, site: str, round_index: int, payload: State) -> bytes:
         facts = {

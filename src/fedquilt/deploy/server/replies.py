@@ -30,7 +30,7 @@ class Replies:
     study: Study
     kind: str  # survey, train or end
     round_index: int
-    trail: AuditLog
+    audit_log: AuditLog
     expected: Update  # of the right names, kinds, shapes and dtypes
     accumulator: Accumulator = field(init=False)
     answered: list[str] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Replies:
     def __post_init__(self) -> None:
         self.accumulator = Accumulator(self.expected, len(self.study.sites), self._check_rows)
 
-    def take(self, site: str, reply: bytes) -> None:
+    def receive(self, site: str, reply: bytes) -> None:
         """Count one site's reply, or note why not; never raises for what a site sent."""
         self.byte_count += len(reply)
         where = {"site": site, "kind": self.kind, "round": self.round_index, "bytes": len(reply)}
@@ -54,13 +54,13 @@ class Replies:
         else:
             self.answered.append(site)
             self.reasons.pop(site, None)
-            self.trail.record("received", **where, parts=part_sizes(update))
+            self.audit_log.record("received", **where, parts=part_sizes(update))
 
     def _note(self, event: str, site: str, where: Mapping[str, Any], reason: str) -> None:
         log.warning("site %s, round %s: %s", site, self.round_index, reason)
         if site not in self.answered:
             self.reasons[site] = reason
-        self.trail.record(event, **where, reason=reason)
+        self.audit_log.record(event, **where, reason=reason)
 
     def _update_in(self, site: str, reply: bytes) -> Update:
         if len(reply) > self.study.rules.max_message_bytes:

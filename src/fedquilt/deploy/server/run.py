@@ -1,4 +1,4 @@
-"""ServerRun: the server's half of a study, in a run folder like a simulation's."""
+"""ServerRun: the server side of a study. It writes a run folder like a simulation's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.payload import Gather
 from fedquilt.data.dataset import MultiLabelDataset
-from fedquilt.deploy.audit_log import AuditLog
+from fedquilt.deploy.audit_log import AUDIT_FILE, AuditLog
 from fedquilt.deploy.protocol.channel import Channel
 from fedquilt.deploy.server.remote_engine import RemoteEngine
 from fedquilt.deploy.server.result import site_allocation, study_result
@@ -30,48 +30,23 @@ from fedquilt.training.client import Workspace
 from fedquilt.training.method import State
 from fedquilt.training.rounds import Round, run_rounds, start_server
 
-FOR_EVERYBODY = "annotators"  # study.toml says who annotates what: nothing is lost without it
+RecordObserver = Callable[[dict[str, Any]], None]  # receives round records and notices
 
-
-def survey_notices(study: Study, trail: Path) -> list[str]:
-    """By the server's audit trail, which outlives the job that asked; one sentence per site."""
-    method = study.recipe.method
-    asked = {**method.survey(example_data(study.task))}
-    asked.pop(FOR_EVERYBODY, None)
-    if not asked:
-        return []
-    answered, lost = _answered(trail), "its part is missing in the totals"
-    if any(isinstance(part, Gather) for part in asked.values()):  # FedAwS: no row ever reaches it
-        lost = "what the server makes of it for each site, this one never receives"
-    return [
-        f"{name} missed the survey before the first round, which is not repeated. What "
-        f"{type(method).__name__} asks there ({', '.join(asked)}) stays unknown of {name} in this "
-        f"study: {lost}; only a new study asks again"
-        for name in study.site_names
-        if name not in answered
-    ]
-
-
-def _answered(trail: Path) -> set[str]:
-    found = set()
-    for line in trail.read_text(encoding="utf-8").splitlines():
-        try:
-            event = json.loads(line)
-        except json.JSONDecodeError:  # cut short by a crash
-            continue
-        if (event.get("event"), event.get("kind")) == ("received", "survey"):
-            found.add(event["site"])
-    return found
-
+# A part of every method's survey. The study file lists the annotators too, so a site that missed
+# the survey loses nothing by it.
+ANNOTATORS_PART = "annotators"
 
 log = logging.getLogger(__name__)
-TRAIL = "audit.jsonl"
-
-Watch = Callable[[dict[str, Any]], None]
 
 
 class ServerRun:
-    """Rounds, history, checkpoints and the result; ``is_cut`` asks for an end after a round."""
+    """Runs the rounds of a study and writes its history, checkpoints and result.
+
+    Args:
+        observe: called with every round's record and every notice.
+        should_stop: asked before the first and after every round; True ends the run.
+        cache: the folder of the data cache, by default inside the run folder.
+    """
 
     def __init__(
         self,
@@ -79,46 +54,46 @@ class ServerRun:
         folder: Path,
         channel: Channel,
         *,
-        watch: Watch = lambda record: None,
-        is_cut: Callable[[], bool] = lambda: False,
+        observe: RecordObserver = lambda record: None,
+        should_stop: Callable[[], bool] = lambda: False,
         cache: Path | None = None,
     ) -> None:
         self.study, self.folder = study, RunFolder(folder)
         self.task = study.task
-        self._channel, self._watch, self._is_cut = channel, watch, is_cut
+        self._channel, self._observe, self._should_stop = channel, observe, should_stop
         self._cache = folder / "cache" if cache is None else cache
         self._test: MultiLabelDataset | None = None
         self._workspace: Workspace | None = None
 
     def run(self, *, resume: bool) -> bool:
-        """Go on to the last round and write the result; False if it was cut before."""
+        """Run all remaining rounds and write the result; return False if stopped before that."""
         recipe = self.study.recipe
         with self.folder.begin(recipe, resume=resume):
             self.folder.keep(recipe, site_allocation(self.study))
             self.checkpoints = Checkpoints(self.folder.checkpoints)
-            trail = AuditLog(self.folder.path / TRAIL)
-            self.engine = RemoteEngine(self.study, self.task, self._channel, trail)
+            audit_log = AuditLog(self.folder.path / AUDIT_FILE)
+            self.engine = RemoteEngine(self.study, self.task, self._channel, audit_log)
             if self.study.evaluate_on_server:
                 self._test = recipe.data.load(self._cache).test
                 self._workspace = Workspace.of(self.task, torch.device("cpu"))
-            server, first_round = self._restored()
+            server, first_round = self._restore()
             if not self._train(server, first_round):
                 return False
             self._finish()
         return True
 
-    def _restored(self) -> tuple[State, int]:
+    def _restore(self) -> tuple[State, int]:
         saved, complaints = self.checkpoints.restore()
         for complaint in complaints:
             self._notice(complaint)
         if saved is None:
             server, first_round = start_server(self.study.recipe.method, self.task, self.engine), 0
             self.checkpoints.advance(0, server)
-            self.checkpoints.save()  # a resumed study does not ask for the survey again
+            self.checkpoints.save()  # so that a resumed study does not repeat the survey
         else:
             server, first_round = saved.server, saved.round_count
-            self._notice(f"going on after round {first_round}", round=first_round)
-        for notice in survey_notices(self.study, self.folder.path / TRAIL):
+            self._notice(f"resumed after round {first_round}", round=first_round)
+        for notice in survey_notices(self.study, self.folder.path / AUDIT_FILE):
             self._notice(notice)
         self.folder.history.cut_to(first_round)
         return server, first_round
@@ -134,7 +109,7 @@ class ServerRun:
             first_round=first_round,
             cohort_size=recipe.cohort_size,
         )
-        if first_round < self.task.round_count and self._is_cut():
+        if first_round < self.task.round_count and self._should_stop():
             return False
         for round_ in rounds:
             self._server = round_.server
@@ -144,11 +119,11 @@ class ServerRun:
             record = self._record(round_, self._assess() if due else None)
             self.folder.history.append(record)
             self.checkpoints.advance(done, round_.server)
-            # Every round, whatever the recipe says: sites keep the states of a few rounds only.
+            # Ignores checkpoint_every: sites keep the states of a few rounds only.
             self.folder.history.make_durable()
             self.checkpoints.save()
-            self._watch(record)
-            if self._is_cut() and not is_last:
+            self._observe(record)
+            if self._should_stop() and not is_last:
                 return False
         return True
 
@@ -161,7 +136,7 @@ class ServerRun:
         return evaluate(forward, weights, self._test, self.task, settings, device)
 
     def _record(self, round_: Round, report: Report | None) -> dict[str, Any]:
-        last = self.engine.last
+        last = self.engine.last_exchange
         record: dict[str, Any] = {
             "round": round_.index + 1,
             "loss": round_.loss,
@@ -175,8 +150,8 @@ class ServerRun:
         }
         if report is not None:
             record["metrics"] = nan_to_none(dict(report.averages))
-            of_class = dict(zip(report.classes, report.per_class["auc"]))
-            record["per_class_auc"] = nan_to_none(of_class)
+            per_class = dict(zip(report.classes, report.per_class["auc"]))
+            record["per_class_auc"] = nan_to_none(per_class)
         return record
 
     def _finish(self) -> None:
@@ -184,13 +159,50 @@ class ServerRun:
         weights = method.global_weights(self._server)
         if weights is not None:
             save_models(self.folder, recipe, self.task, {GLOBAL: weights})
-        # Before the result, which says that all is done: a study that is cut here tells them again.
-        missed = self.engine.end(method.broadcast(self._server))
+        # Before the result, which marks the study as done: resuming then sends it again.
+        missed = self.engine.send_final(method.broadcast(self._server))
         for name, why in missed.items():
-            self._notice(f"{name} was not told of the end ({why}): its model is an earlier round's")
+            self._notice(
+                f"{name} did not receive the final model ({why}); it has an earlier round's"
+            )
         history = self.folder.history.read()
         write_json(self.folder.result, study_result(self.study, history, self._assess(), missed))
 
     def _notice(self, text: str, **facts: Any) -> None:
         log.warning("%s", text)
-        self._watch({"notice": text, **facts})
+        self._observe({"notice": text, **facts})
+
+
+def survey_notices(study: Study, audit_log: Path) -> list[str]:
+    """Return one sentence for each site that missed the survey, if the method needs its answer.
+
+    The server's audit log says who answered: it also covers earlier jobs of the study.
+    """
+    method = study.recipe.method
+    asked = {**method.survey(example_data(study.task))}
+    asked.pop(ANNOTATORS_PART, None)
+    if not asked:
+        return []
+    answered, lost = _answered_survey(audit_log), "the totals lack its part"
+    if any(isinstance(part, Gather) for part in asked.values()):
+        # FedAwS, for example: the server answers each site by what that site sent.
+        lost = "it never receives what the server computes for each site from it"
+    return [
+        f"{name} missed the survey before the first round, which is not repeated. "
+        f"{type(method).__name__} asks there for {', '.join(asked)}, which stays unknown for "
+        f"{name} in this study: {lost}; start a new study to ask again"
+        for name in study.site_names
+        if name not in answered
+    ]
+
+
+def _answered_survey(audit_log: Path) -> set[str]:
+    sites = set()
+    for line in audit_log.read_text(encoding="utf-8").splitlines():
+        try:
+            event = json.loads(line)
+        except json.JSONDecodeError:  # a line cut short by a crash
+            continue
+        if (event.get("event"), event.get("kind")) == ("received", "survey"):
+            sites.add(event["site"])
+    return sites

@@ -16,7 +16,7 @@ from fedquilt.deploy.study import Study
 from fedquilt.methods import all_methods
 from fedquilt.privacy.sent_parts import sent_parts
 from fedquilt.privacy.site_policy import method_name
-from fedquilt.privacy.unannotated_rows import annotators_parts, check_unannotated_rows
+from fedquilt.privacy.unannotated_rows import annotator_parts, check_unannotated_rows
 from fedquilt.training.method import Method
 
 HEAD = "head"
@@ -109,7 +109,7 @@ def row_rule(name: str) -> RowRule:
         return RowRule("not for studies", "it is a bound for simulations")
     if HEAD not in {part.name for part in sent_parts(name)}:
         return RowRule("not sent", "no head row that is trained leaves a site")
-    if HEAD in annotators_parts(method):
+    if HEAD in annotator_parts(method):
         return RowRule("without weight", "only annotators count; any weight for it is refused")
     if keeps_rows_still(method):
         return RowRule("refused", "an honest site cannot change it")

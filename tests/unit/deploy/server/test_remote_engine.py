@@ -11,7 +11,7 @@ from support.remote_sites import CallingChannel, make_engine, make_sites, make_s
 from support.tiny_federation import make_method
 
 from fedquilt.core.payload import Sum
-from fedquilt.deploy.protocol.channel import Patience
+from fedquilt.deploy.protocol.channel import WaitLimits
 from fedquilt.deploy.protocol.messages import pack, unpack, update_message, update_of
 from fedquilt.training.rounds import start_server
 
@@ -24,14 +24,14 @@ class Watching(CallingChannel):
     def ask(
         self,
         requests: Mapping[str, bytes],
-        take: Callable[[str, bytes], None],
-        patience: Patience,
+        on_reply: Callable[[str, bytes], None],
+        limits: WaitLimits,
     ) -> Mapping[str, str]:
         self.requests = requests
         replies = {name: self._sites[name].answer(request) for name, request in requests.items()}
         self.alive = []
         for name, reply in replies.items():
-            take(name, reply)
+            on_reply(name, reply)
             self.alive.append(_tensor_bytes())
         return {}
 
@@ -88,5 +88,5 @@ def test_a_survey_that_claims_an_undeclared_class_is_refused(tmp_path: Path) -> 
 
     engine = make_engine(study, CallingChannel(make_sites(study, tmp_path), claim_all), tmp_path)
     totals = engine.survey(method)
-    assert "does not annotate: 'square'" in engine.last.missing["site-2"]
+    assert "does not annotate: 'square'" in engine.last_exchange.missing["site-2"]
     assert totals.sum("annotators").tolist() == [1.0, 2.0, 1.0]  # of sites 0 and 1 alone

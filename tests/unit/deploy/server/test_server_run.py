@@ -1,4 +1,4 @@
-"""The server's half: a run folder, a cut and a resume that change no bit, and bounded patience."""
+"""The server side: its run folder, bitwise equal results after a resume, and the quorum."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_a_cut_and_resumed_study_ends_with_the_same_bits(tmp_path: Path) -> None
         study,
         tmp_path / "run",
         CallingChannel(sites),
-        watch=lambda record: rounds.append(record["round"]),
-        is_cut=lambda: len(rounds) >= 2,
+        observe=lambda record: rounds.append(record["round"]),
+        should_stop=lambda: len(rounds) >= 2,
     )
     assert not run.run(resume=False)
     assert rounds == [1, 2]
@@ -106,13 +106,15 @@ def test_a_site_that_was_away_at_the_end_is_told_when_the_study_is_resumed(tmp_p
     away, kept = CallingChannel(sites), SiteModel(tmp_path / "sites" / "site-2" / "states")
     records: list[dict[str, Any]] = []
 
-    def watch(record: dict[str, Any]) -> None:
+    def observe(record: dict[str, Any]) -> None:
         records.append(record)
         if record.get("round") == 3:
             away._sites = {name: sites[name] for name in ("site-0", "site-1")}
 
-    assert ServerRun(study, tmp_path / "run", away, watch=watch).run(resume=False)
-    assert records[-1]["notice"].startswith("site-2 was not told of the end (not connected)")
+    assert ServerRun(study, tmp_path / "run", away, observe=observe).run(resume=False)
+    assert records[-1]["notice"].startswith(
+        "site-2 did not receive the final model (not connected)"
+    )
     assert "not reached at the end" in where_models_are(tmp_path / "run")[1]
     before = kept.read()
     assert before is not None

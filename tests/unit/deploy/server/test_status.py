@@ -84,7 +84,7 @@ def test_a_job_that_goes_on_tells_of_the_rounds_before_it_too(run: Path) -> None
     told = status.to_dict()
     assert (told["round"], told["began_after"], told["bytes_down"]) == (3, 3, 300)
     assert told["missing_since"] == {"site-1": 20.0}  # and not since the job began
-    status.note({"notice": "going on after round 2", "round": 2})  # no checkpoint of the third
+    status.note({"notice": "resumed after round 2", "round": 2})  # no checkpoint of the third
     assert (status.to_dict()["round"], status.to_dict()["began_after"]) == (2, 2)
     status.note(_record(3, 50.0))
     facts = status_of_study(progress_on_disk(study, run), status.to_dict(), "unused", SITES)
@@ -116,7 +116,7 @@ def test_words_for_a_terminal() -> None:
     status = Status()
     study = make_study(make_method("fedavg"))
     status.begin(study, ["site-0"])
-    status.note({"notice": "going on after round 1", "round": 1})
+    status.note({"notice": "resumed after round 1", "round": 1})
     status.note(_record(2, 20.0, site_1="no answer in time"))
     status.end(Outcome.TOO_FEW, "round 3: too few")
     said = "\n".join(sentences(status.to_dict() | {"connected": ["site-0"]}))

@@ -25,8 +25,8 @@ def _notices(name: str, folder: Path, *, late: str = "site-2") -> list[list[str]
             study,
             folder / "run",
             CallingChannel({site: sites[site] for site in present}),
-            watch=records.append,
-            is_cut=lambda seen=records: any("loss" in each for each in seen),
+            observe=records.append,
+            should_stop=lambda seen=records: any("loss" in each for each in seen),
         )
         run.run(resume=bool(heard))
         heard.append([each["notice"] for each in records if "notice" in each])
@@ -36,9 +36,9 @@ def _notices(name: str, folder: Path, *, late: str = "site-2") -> list[list[str]
 @pytest.mark.parametrize(
     ("name", "parts", "lost"),
     [
-        ("fedaws", "owned", "this one never receives"),
-        ("fedalc", "owned, codes", "this one never receives"),
-        ("fedlsm", "positives, annotated", "missing in the totals"),
+        ("fedaws", "owned", "it never receives"),
+        ("fedalc", "owned, codes", "it never receives"),
+        ("fedlsm", "positives, annotated", "the totals lack its part"),
     ],
 )
 def test_it_is_named_in_every_job(
@@ -49,7 +49,7 @@ def test_it_is_named_in_every_job(
     for notices in (first, second):
         (found,) = [each for each in notices if "missed the survey" in each]
         assert found.startswith("site-2 missed the survey")
-        assert f"asks there ({parts})" in found
+        assert f"asks there for {parts}, which" in found
         assert lost in found
     assert caplog.text.count("site-2 missed the survey") == 2
 

@@ -110,7 +110,7 @@ def test_a_site_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None
     server = start_server(method, study.task, engine)
     (first, *_) = run_rounds(method, study.task, engine, server)
     assert first.cohort == ("site-0", "site-2")
-    assert engine.last.missing["site-1"].startswith("IndexError")
+    assert engine.last_exchange.missing["site-1"].startswith("IndexError")
 
 
 def test_a_restarted_site_goes_on_from_its_own_disk(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ FOLDERS = (
 # In these two folders the order of the files counts as well.
 CORE = (
     *("errors", "registry", "seeding", "version", "tree", "payload", "validation", "totals"),
-    *("atomic_files", "settings"),
+    *("atomic_files", "settings", "child_process"),
 )
 TRAINING = (
     *("task", "provenance", "local_training", "schedules", "local_optimizer", "server_optimizer"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedquilt.core.child_process import end_with_parent
 from fedquilt.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def run_all(
     total = sum(recipe.rounds for recipe in recipes.values())
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
-        workers or os.cpu_count(), mp_context=context, initializer=_end_with_parent
+        workers or os.cpu_count(), mp_context=context, initializer=end_with_parent
     ) as pool:
         folders: dict[Future[None], Path] = {
             pool.submit(_run_one, recipe.to_dict(), folder, cache, device): folder
@@ -61,18 +61,6 @@ def run_all(
             for process in multiprocessing.active_children():
                 process.terminate()
             raise
-
-
-def _end_with_parent() -> None:
-    """A process whose parent was killed ends too, instead of training on unseen."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)  # at once: a run can be gone on with from its last saved round
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _run_one(settings: dict[str, object], folder: Path, cache: Path, device: str) -> None:

@@ -1,4 +1,7 @@
-"""``python -m fedquilt.deploy.site.trainer KIT SITE_TOML`` answers requests from a pipe."""
+"""The site's training process: ``python -m fedquilt.deploy.site.trainer KIT SITE_TOML``.
+
+It reads requests from its standard input and writes replies to its standard output.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,19 @@ import contextlib
 import logging
 import os
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import IO
 
+from fedquilt.core.child_process import end_with_parent
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.protocol.frames import read_frame, write_frame
 
-SITE_LOG, SITE_TRAIL = "site.log", "audit.jsonl"
+SITE_LOG = "site.log"  # in the site's work folder
 
 
 def main(kit_folder: str, settings_path: str) -> None:
-    answers = _private_stdout()
-    _end_with_parent()
+    replies = _reply_pipe()
+    end_with_parent()
     from fedquilt.deploy.site.settings import read_site_settings
 
     settings = read_site_settings(Path(settings_path))
@@ -30,12 +32,12 @@ def main(kit_folder: str, settings_path: str) -> None:
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
-    serve(Kit(Path(kit_folder)), Path(settings_path), sys.stdin.buffer, answers)
+    serve(Kit(Path(kit_folder)), Path(settings_path), sys.stdin.buffer, replies)
 
 
-def serve(kit: Kit, settings_path: Path, requests: IO[bytes], answers: IO[bytes]) -> None:
-    """Until the pipe ends; data that cannot be loaded are reported for every request."""
-    from fedquilt.deploy.audit_log import AuditLog
+def serve(kit: Kit, settings_path: Path, requests: IO[bytes], replies: IO[bytes]) -> None:
+    """Answer requests until the pipe is closed; if the site cannot start, answer with errors."""
+    from fedquilt.deploy.audit_log import AUDIT_FILE, AuditLog
     from fedquilt.deploy.protocol.messages import Message, pack, unpack
     from fedquilt.deploy.site.client import SiteClient
     from fedquilt.deploy.site.data import load_site_data
@@ -43,50 +45,38 @@ def serve(kit: Kit, settings_path: Path, requests: IO[bytes], answers: IO[bytes]
     from fedquilt.deploy.site.settings import read_site_settings
     from fedquilt.deploy.site.states import SiteStates, study_folder
 
-    rounds, failure = None, {}
+    client, failure = None, {}
     try:
         settings, study, site = read_site_settings(settings_path), kit.study(), kit.role()
         work = Path(settings.work_folder)
-        own = study_folder(work, study, site)
-        rounds = SiteClient(
+        folder = study_folder(work, study, site)
+        client = SiteClient(
             study,
             load_site_data(study, site, settings),
-            SiteStates(own),
-            SiteModel(own),
+            SiteStates(folder),
+            SiteModel(folder),
             settings.policy,
-            AuditLog(work / SITE_TRAIL),
+            AuditLog(work / AUDIT_FILE),
             settings.device,
         )
     except Exception as error:
         logging.exception("the site cannot take part")
-        failure = {"error": type(error).__name__, "text": "the site's own log says more"}
+        failure = {"error": type(error).__name__, "text": "see the site's log"}
     with contextlib.suppress(EOFError):
         while True:
             request = read_frame(requests)
-            if rounds is None:
+            if client is None:
                 facts = dict(unpack(request).facts) | {"site": kit.role()}
-                write_frame(answers, pack(Message(facts | failure, {})))
+                write_frame(replies, pack(Message(facts | failure, {})))
             else:
-                write_frame(answers, rounds.answer(request))
+                write_frame(replies, client.answer(request))
 
 
-def _private_stdout() -> IO[bytes]:
-    """The pipe for answers; whatever a library prints goes to the error stream instead."""
-    answers = os.fdopen(os.dup(1), "wb")
+def _reply_pipe() -> IO[bytes]:
+    """Take over standard output for replies; what libraries print goes to standard error."""
+    replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    return answers
-
-
-def _end_with_parent() -> None:
-    """A parent that was killed cannot tell: whoever adopted this process has another id."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    return replies
 
 
 if __name__ == "__main__":

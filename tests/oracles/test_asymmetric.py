@@ -21,7 +21,7 @@ def test_a_positive_and_a_negative_at_one_half():
     assert found == pytest.approx(0.024515, abs=1e-6)
 
 
-def test_a_negative_below_the_margin_costs_nothing_and_pulls_nothing():
+def test_a_negative_below_the_margin_has_no_loss_and_no_gradient():
     logits = tensor([[-3.0]], requires_grad=True)  # p = 0.0474
     loss = asymmetric_loss(logits, tensor([[0.0]]), YES)
     loss.backward()
@@ -56,11 +56,13 @@ def test_without_focus_and_margin_it_is_the_summed_cross_entropy():
     plain = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
     assert loss.item() == pytest.approx(plain.item(), rel=1e-6)
     loss.backward()
-    assert logits.grad[1, 1].item() == pytest.approx(1.0, rel=1e-5)  # however wrong, it is pulled
+    assert logits.grad[1, 1].item() == pytest.approx(
+        1.0, rel=1e-5
+    )  # a large error keeps its gradient
 
 
 def test_gradients_pass_through_the_factors():
-    # By finite differences: with the factors held, slopes would be others.
+    # By finite differences; detached factors would give other gradients.
     logits = tensor([[0.4, -0.7, 1.3]], dtype=torch.float64, requires_grad=True)
     labels = tensor([[1.0, 0.0, 0.0]], dtype=torch.float64)
     assert torch.autograd.gradcheck(

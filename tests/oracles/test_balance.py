@@ -1,4 +1,4 @@
-"""Balanced cross-entropy: present and absent labels of a class count alike in sum."""
+"""Balanced cross-entropy: positives and negatives of a class have equal total weight."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fedquilt.losses.cross_entropy import balance_weights, balanced_bce, masked_
 ONES = torch.ones(2)
 
 
-def test_weights_are_half_of_the_annotated_over_those_of_the_kind():
+def test_weights_are_half_of_the_annotated_over_positives_or_negatives():
     # class 0: 2 of 10 present: 10 / (2 * 8) and 10 / (2 * 2). class 1: 5 of 10.
     weights = balance_weights(tensor([2, 5]), tensor([10, 10]), cap=100.0)
     assert weights.tolist() == [[0.625, 1.0], [2.5, 1.0]]
 
 
-def test_rare_kinds_are_capped_and_missing_ones_need_no_weight():
+def test_weights_are_capped_and_1_where_there_is_nothing_to_weigh():
     # class 0: 1 of 1000 present, 500 without a cap; class 1: none; class 2: none annotated.
     weights = balance_weights(tensor([1, 0, 0]), tensor([1000, 8, 0]), cap=20.0)
     assert weights[1].tolist() == [20.0, 1.0, 1.0]
@@ -25,19 +25,19 @@ def test_rare_kinds_are_capped_and_missing_ones_need_no_weight():
     assert bool(weights.isfinite().all())
 
 
-def test_as_many_present_as_absent_is_plain_cross_entropy():
+def test_equally_many_positives_and_negatives_give_plain_cross_entropy():
     logits = tensor([[0.3, -1.0], [2.0, 0.7]])
     labels = tensor([[1.0, 0.0], [0.0, 1.0]])
     known = torch.ones(2, 2, dtype=torch.bool)
     weights = balance_weights(tensor([1, 1]), tensor([2, 2]), cap=100.0)
     plain = masked_bce(logits, labels, known)
     assert torch.equal(balanced_bce(logits, labels, known, weights, ONES), plain)
-    # 1e5 / n of both kinds, as the authors have it, is the same times a constant.
+    # The authors' weights, 1e5 / n of each kind, are the same up to a constant.
     scaled = balanced_bce(logits, labels, known, weights * 1e5, ONES)
     assert scaled.item() == pytest.approx(1e5 * plain.item(), rel=1e-6)
 
 
-def test_a_weight_reaches_its_own_class_and_kind_only():
+def test_a_weight_applies_to_its_own_class_and_kind_only():
     logits, known = torch.zeros(2, 2), tensor([[True, True], [True, False]])
     labels = tensor([[1.0, 0.0], [0.0, 7.0]])
     balance = tensor([[3.0, 5.0], [2.0, 9.0]])

@@ -9,7 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn, tensor
 
-from fedquilt.losses.class_prior import adjust_logits, clamp_prior, positive_weight
+from fedquilt.losses.class_prior import (
+    adjust_logits,
+    clamp_prior,
+    logit_suppression,
+    positive_weight,
+)
 from fedquilt.losses.cross_entropy import elementwise_bce, masked_bce, masked_mean
 from fedquilt.losses.proximal import squared_distance, weighted_squared_distance
 
@@ -59,7 +64,7 @@ def test_partial_loss_of_the_fixture():
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("weighted", [True, False])
-def test_the_loss_is_that_of_a_plain_loop(seed, weighted):
+def test_masked_bce_equals_a_plain_loop(seed, weighted):
     logits, labels, known, weight = random_case(seed)
     given = weight if weighted else None
     found = masked_bce(logits, labels, known, given).item()
@@ -67,14 +72,14 @@ def test_the_loss_is_that_of_a_plain_loop(seed, weighted):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_gradient_is_that_of_the_known_entries(seed):
+def test_the_gradient_of_masked_bce_by_hand(seed):
     logits, labels, known, weight = random_case(seed)
     logits.requires_grad_()
     masked_bce(logits, labels, known, weight).backward()
     # d/dz of an entry: (1 - y) sigmoid(z) - w y sigmoid(-z), divided by the number of entries.
     z, y = logits.detach(), labels
-    slope = (1 - y) * torch.sigmoid(z) - weight * y * torch.sigmoid(-z)
-    expected = torch.where(known, slope, torch.zeros(())) / known.sum()
+    gradient = (1 - y) * torch.sigmoid(z) - weight * y * torch.sigmoid(-z)
+    expected = torch.where(known, gradient, torch.zeros(())) / known.sum()
     assert torch.allclose(logits.grad, expected, atol=1e-7)
 
 
@@ -121,7 +126,7 @@ def test_positive_weight_of_each_kind():
     assert positive_weight("none", positives, annotated).tolist() == [1, 1, 1, 1]
     inverse = positive_weight("inverse-prevalence", positives, annotated)
     assert inverse.tolist() == [4, 1, 1, 1]  # 20 / 5, -, 10 / 10, -
-    # 15 / 5; for class 2 there is no negative, and a weight of 0 would silence its positives.
+    # 15 / 5; class 2 has no negative, and a weight of 0 would drop its positives.
     odds = positive_weight("odds", positives[:3], annotated[:3])
     assert odds.tolist() == [3, 1, 1]
 
@@ -132,7 +137,7 @@ def test_positive_weight_is_float32_and_capped():
     assert weight.tolist() == [20.0, 2.0]
 
 
-def test_adjusted_logits_are_bayes_rule():
+def test_adjusted_logits_follow_bayes_rule():
     logits, prior = tensor([[0.0, 1.0, -2.0]]), tensor([0.5, 0.2, 0.9])
     y = torch.sigmoid(logits)
     expected = y * prior / (y * prior + (1 - y) * (1 - prior))
@@ -143,6 +148,23 @@ def test_a_prior_is_kept_off_zero_and_one():
     clamped = clamp_prior(tensor([0.0, 0.5, 1.0]), 8)
     assert clamped.tolist() == pytest.approx([0.1, 0.5, 0.9])  # 1 / (8 + 2)
     assert bool(adjust_logits(torch.zeros(3), clamped).isfinite().all())
+
+
+def test_suppression_by_hand():
+    # Class 0: negatives are rows 0 and 2, pi = 0.5: ln(e^1 / 0.5 + e^0 / 0.5) - ln 3
+    # Class 1 has no negative. Class 2: one negative, row 1, of two annotated, pi = 0.25.
+    logits = tensor([[1.0, 5.0, 7.0], [9.0, 5.0, -1.0], [0.0, 5.0, 2.0]], requires_grad=True)
+    negatives = tensor([[True, False, False], [False, False, True], [True, False, False]])
+    annotated = tensor([[True, True, False], [True, True, True], [True, True, True]])
+    found = logit_suppression(logits, negatives, annotated, tensor([0.5, 0.3, 0.25]))
+    one = 0.5 * (math.log(2 * math.e + 2) - math.log(3))
+    other = 0.25 * (-1 - math.log(0.25) - math.log(2))
+    assert found.item() == pytest.approx(one + other)
+    found.backward()
+    share = 0.5 * math.e / (math.e + 1)  # pi times the softmax over negatives
+    assert logits.grad[:, 0].tolist() == pytest.approx([share, 0.0, 0.5 - share])
+    assert logits.grad[:, 1].tolist() == [0.0, 0.0, 0.0]
+    assert logits.grad[:, 2].tolist() == [0.0, 0.25, 0.0]
 
 
 def test_squared_distance_by_hand():
@@ -156,7 +178,7 @@ def test_squared_distance_by_hand():
 
 
 def test_squared_distance_has_a_gradient_at_the_anchor():
-    """A norm has none there, and training always starts there."""
+    """A norm has none there, and training starts there."""
     weights = {"a": nn.Parameter(tensor([3.0]))}
     squared_distance(weights.items(), {"a": tensor([3.0])}).backward()
     assert weights["a"].grad.tolist() == [0.0]

@@ -70,7 +70,7 @@ def test_inclusive_threshold():
     assert set(report.defined.values()) == {3}
 
 
-def test_strict_threshold_loses_the_entry_at_one_half():
+def test_strict_threshold_excludes_the_entry_at_one_half():
     report = score_all(PROBABILITIES, LABELS, strict=True)
     check_averages(
         report,
@@ -319,7 +319,7 @@ def test_f1_stays_within_its_bounds(seed):
     assert 0 <= averages["class_f1"] <= min(1, bound) + 1e-12
 
 
-def test_class_f1_is_macro_f1_when_all_classes_are_alike():
+def test_class_f1_is_macro_f1_when_all_classes_have_equal_counts():
     # Each class: TP 2, FP 1, FN 2, so precision 2/3, recall 1/2 and F1 4/7, in different rows.
     labels = torch.tensor([1, 1, 1, 1, 0, 0])
     values = torch.tensor([0.9, 0.8, 0.2, 0.1, 0.7, 0.3])

@@ -1,4 +1,4 @@
-"""The bounds of the entropy loss of scenes."""
+"""Bounds and gradients of the entropy loss of scenes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from torch import Tensor, tensor
 
 from fedquilt.losses.scene_entropy import scene_entropy
 
-SURE = 200.0  # a score that leaves the other scenes nothing, to the last bit
+SURE = 200.0  # the other scenes get probability 0, exactly
 
 
 @pytest.mark.parametrize(
     ("scores", "expected"),
     [
-        (SURE * torch.eye(4), 0.0),  # each image sure of another scene
-        (torch.zeros(8, 4), math.log(4)),  # nobody sure: log 4 of the images, 0 of the batch
-        (SURE * torch.eye(4)[:1].expand(8, 4), math.log(4)),  # all sure of one: 0 and log 4
-        # Two sure of two of four scenes: 0 of the images, log 4 - log 2 of the batch.
+        (SURE * torch.eye(4), 0.0),  # each image certain of another scene
+        (torch.zeros(8, 4), math.log(4)),  # all uncertain: log 4 of the images, 0 of the batch
+        (SURE * torch.eye(4)[:1].expand(8, 4), math.log(4)),  # all certain of one: 0 and log 4
+        # Two certain of two of four scenes: 0 of the images, log 4 - log 2 of the batch.
         (SURE * torch.eye(4)[:2], math.log(2)),
     ],
 )
@@ -28,7 +28,7 @@ def test_bounds(scores: Tensor, expected: float):
     assert math.log(4) == pytest.approx(1.3863, abs=1e-4)
 
 
-def test_gradients_are_finite_where_a_scene_is_never_taken():
+def test_gradients_are_finite_if_a_scene_is_never_used():
     scores = tensor([[500.0, 0.0, -500.0]], requires_grad=True)
     scene_entropy(scores).backward()
     assert bool(scores.grad.isfinite().all())

@@ -22,5 +22,5 @@ def test_four_fifths_of_the_ramp(round_index: int, end: int, expected: float) ->
     assert 0.8 * gaussian_ramp(round_index, 10, end) == pytest.approx(expected, abs=6e-8)
 
 
-def test_a_ramp_without_length_is_whole() -> None:
+def test_a_ramp_of_length_0_is_1() -> None:
     assert gaussian_ramp(0, 7, 7) == 1.0

@@ -1,4 +1,4 @@
-"""Labels a teacher fills in, their losses and their mixtures, on numbers worked out by hand."""
+"""Soft targets, their losses and MixUp against hand-computed numbers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor, tensor
 from fedquilt.losses.pseudo_labels import NO_TAG
 from fedquilt.losses.soft_targets import (
     Targets,
-    belief_loss,
     beta_share,
     make_targets,
-    mixed,
-    mixed_belief,
+    mix,
+    mix_targets,
+    target_loss,
     weighted_mean,
 )
 
@@ -29,43 +29,43 @@ def logit(*rows: list[float]) -> Tensor:
 
 def test_a_missing_label_is_filled_in_at_the_thresholds_and_beyond() -> None:
     known = tensor([[True, False, False, False, False]])
-    labels = tensor([[0.0, 9.0, 9.0, 9.0, 9.0]])  # what is not known must not be read
+    labels = tensor([[0.0, 9.0, 9.0, 9.0, 9.0]])  # labels that are not known must not be read
     teacher = logit([0.99, 0.86, 0.84, 0.011, 0.009])
-    belief = make_targets("multi", labels, known, teacher, LIMITS)
-    assert belief.valid.tolist() == [[True, True, False, False, True]]
-    assert belief.is_pseudo.tolist() == [[False, True, False, False, True]]
-    assert belief.targets[0].tolist() == pytest.approx([0.0, 1.0, 0.84, 0.011, 0.0], abs=1e-6)
-    assert belief.tags().tolist() == [[NO_TAG, 1, NO_TAG, NO_TAG, 0]]
-    assert belief.positive_counts().tolist() == [0, 1, 0, 0, 0]
+    targets = make_targets("multi", labels, known, teacher, LIMITS)
+    assert targets.valid.tolist() == [[True, True, False, False, True]]
+    assert targets.is_pseudo.tolist() == [[False, True, False, False, True]]
+    assert targets.targets[0].tolist() == pytest.approx([0.0, 1.0, 0.84, 0.011, 0.0], abs=1e-6)
+    assert targets.tags().tolist() == [[NO_TAG, 1, NO_TAG, NO_TAG, 0]]
+    assert targets.positive_counts().tolist() == [0, 1, 0, 0, 0]
     edge = make_targets("multi", labels[:, 1:2], known[:, 1:2], tensor([[0.0]]), (0.0, 0.5))
     assert edge.targets.tolist() == [[1.0]]  # at the threshold itself
     edge = make_targets("multi", labels[:, 1:2], known[:, 1:2], tensor([[0.0]]), (0.5, 0.9))
-    assert (edge.targets.tolist(), edge.valid.tolist()) == ([[0.0]], [[True]])  # likewise
+    assert (edge.targets.tolist(), edge.valid.tolist()) == ([[0.0]], [[True]])  # the lower one
 
 
 KNOWN = tensor([[True, True, False]] * 4)
-# Labelled; unlabelled and sure; unlabelled and unsure; unlabelled, sure of what was annotated as 0.
+# Labelled; unlabelled and confident; unlabelled and not confident; confident of an annotated 0.
 ONE_HOT = tensor([[1.0, 0, 9], [0.0, 0, 9], [0.0, 0, 9], [0.0, 0, 9]])
-OPINIONS = logit([0.01, 0.01, 0.98], [0.02, 0.02, 0.96], [0.1, 0.2, 0.7], [0.98, 0.01, 0.01])
+TEACHER = logit([0.01, 0.01, 0.98], [0.02, 0.02, 0.96], [0.1, 0.2, 0.7], [0.98, 0.01, 0.01])
 
 
-def test_an_unlabelled_image_gets_its_likeliest_class() -> None:
-    belief = make_targets("single", ONE_HOT, KNOWN, OPINIONS, (0.01, 0.95))
-    assert belief.targets.tolist() == [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]]
-    assert belief.valid.tolist() == [[True] * 3, [True] * 3, [False] * 3, [False] * 3]
-    assert belief.is_pseudo.tolist() == [[False] * 3, [False, False, True], *[[False] * 3] * 2]
-    lenient = make_targets("single", ONE_HOT, KNOWN, OPINIONS, (0.01, 0.7))
+def test_an_unlabelled_image_gets_its_most_likely_class() -> None:
+    targets = make_targets("single", ONE_HOT, KNOWN, TEACHER, (0.01, 0.95))
+    assert targets.targets.tolist() == [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]]
+    assert targets.valid.tolist() == [[True] * 3, [True] * 3, [False] * 3, [False] * 3]
+    assert targets.is_pseudo.tolist() == [[False] * 3, [False, False, True], *[[False] * 3] * 2]
+    lenient = make_targets("single", ONE_HOT, KNOWN, TEACHER, (0.01, 0.7))
     assert lenient.targets[2].tolist() == [0, 0, 1]
 
 
 def test_the_teacher_gets_no_gradient() -> None:
     for kind in ("multi", "single"):
-        teacher = OPINIONS.clone().requires_grad_()
-        belief = make_targets(kind, ONE_HOT, KNOWN, teacher, LIMITS)
-        assert not belief.targets.requires_grad
+        teacher = TEACHER.clone().requires_grad_()
+        targets = make_targets(kind, ONE_HOT, KNOWN, teacher, LIMITS)
+        assert not targets.targets.requires_grad
 
 
-def test_both_orders_of_mask_and_mean_of_the_card() -> None:
+def test_mask_before_or_after_the_mean() -> None:
     entries, mask = tensor([[0.1, 2.0], [0.3, 0.4]]), tensor([[1.0, 0.0], [1.0, 1.0]])
     # By entry: (0.1 + 0 + 0.3 + 0.4) / 4; otherwise 2.8 / 4 times 3 / 4.
     assert weighted_mean(entries, mask, by_entry=True).item() == pytest.approx(0.2)
@@ -83,39 +83,39 @@ def test_both_orders_of_mask_and_mean_of_the_card() -> None:
 )
 def test_what_class_weights_multiply(weighed: str, expected: float) -> None:
     valid = tensor([[True, True, False]])
-    belief = Targets(tensor([[1.0, 0.0, 0.25]]), valid, ~valid)
+    targets = Targets(tensor([[1.0, 0.0, 0.25]]), valid, ~valid)
     logits = tensor([[0.0, 0.0, math.log(3)]], requires_grad=True)
-    loss = belief_loss("multi", logits, belief, tensor([5.0, 2.0, 7.0]), weighed)
+    loss = target_loss("multi", logits, targets, tensor([5.0, 2.0, 7.0]), weighed)
     loss.backward()
     assert loss.item() == pytest.approx(expected, rel=1e-6)
     assert logits.grad is not None
-    assert (logits.grad[0, 2].item() != 0) == (weighed == "mean")  # only there do soft labels train
+    assert (logits.grad[0, 2].item() != 0) == (weighed == "mean")  # invalid targets train
 
 
 def test_cross_entropy_is_a_mean_over_all_images() -> None:
     valid = tensor([[True] * 3, [False] * 3])
-    belief = Targets(tensor([[0.25, 0.75, 0.0], [1.0, 0.0, 0.0]]), valid, ~valid)
+    targets = Targets(tensor([[0.25, 0.75, 0.0], [1.0, 0.0, 0.0]]), valid, ~valid)
     logits = logit([0.5, 0.125, 0.375], [0.2, 0.4, 0.4])
-    # -0.25 ln 0.5 * 4 - 0.75 ln 0.125 = (1 + 2.25) ln 2, and nothing of the second image.
-    loss = belief_loss("single", logits, belief, tensor([4.0, 1.0, 1.0]), "positives")
+    # -0.25 ln 0.5 * 4 - 0.75 ln 0.125 = (1 + 2.25) ln 2, and nothing from the second image.
+    loss = target_loss("single", logits, targets, tensor([4.0, 1.0, 1.0]), "positives")
     assert loss.item() == pytest.approx(3.25 * LN2 / 2, rel=1e-6)
 
 
 def test_a_share_of_one_is_the_first_image_and_its_labels() -> None:
     generator = torch.Generator().manual_seed(0)
     one, two = torch.randn(2, 2, 1, 3, 3, generator=generator)
-    assert torch.equal(mixed(one, two, tensor(1.0)), one)
-    assert torch.equal(mixed(one, two, tensor(0.0)), two)
-    first = make_targets("single", ONE_HOT, KNOWN, OPINIONS, LIMITS)
-    other = make_targets("single", ONE_HOT.flip(0), KNOWN, OPINIONS.flip(0), LIMITS)
-    whole = mixed_belief(first, other, tensor(1.0))
+    assert torch.equal(mix(one, two, tensor(1.0)), one)
+    assert torch.equal(mix(one, two, tensor(0.0)), two)
+    first = make_targets("single", ONE_HOT, KNOWN, TEACHER, LIMITS)
+    other = make_targets("single", ONE_HOT.flip(0), KNOWN, TEACHER.flip(0), LIMITS)
+    whole = mix_targets(first, other, tensor(1.0))
     assert torch.equal(whole.targets, first.targets)
-    # Two images of four have a target, and each of them meets one that has none.
+    # Two images of four have a target, and each is mixed with one that has none.
     assert whole.valid[:, 0].tolist() == [False, False, False, False]
-    assert mixed_belief(first, first, tensor(0.3)).valid.tolist() == first.valid.tolist()
+    assert mix_targets(first, first, tensor(0.3)).valid.tolist() == first.valid.tolist()
 
 
-def test_shares_are_of_a_beta_distribution_and_of_the_generator_alone() -> None:
+def test_shares_follow_a_beta_distribution_and_depend_on_the_generator_only() -> None:
     def shares(seed: int) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
         return torch.stack([beta_share(0.2, generator) for _ in range(2000)])

@@ -1,1 +1,1 @@
-"""Pure functions of logits, labels and the annotation mask."""
+"""Losses and their building blocks: pure functions of logits, labels and the annotation mask."""

@@ -1,4 +1,4 @@
-"""Contrastive losses: MOON's contrast, FedNCA-ML's compaction and rejection."""
+"""Contrastive losses: MOON's model contrast, and FedNCA-ML's compaction and rejection."""
 
 from __future__ import annotations
 
@@ -10,33 +10,34 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def compaction(scores: Tensor) -> Tensor:
-    """Per image and class, (B, C): -log of the own class's share in a softmax of scores (B, C, C).
-
-    The second axis is the class that a feature was found for, the third the direction it is
-    compared with.
-    """
-    return -torch.log_softmax(scores, -1).diagonal(dim1=1, dim2=2)
-
-
 def model_contrast(
-    features: Tensor, near: Tensor, far: Sequence[Tensor], temperature: float
+    features: Tensor, positive: Tensor, negatives: Sequence[Tensor], temperature: float
 ) -> Tensor:
-    """Mean over images of -log of the share that ``near`` has in a softmax of cosines.
+    """MOON: mean over images of -log softmax of the cosine with ``positive``.
 
-    All are (B, d): features of the same images by different models. With nothing to be far from
+    All tensors are (B, d): features of the same images from different models. Without negatives
     the loss is 0.
     """
-    cosines = [F.cosine_similarity(features, other, dim=1, eps=1e-8) for other in (near, *far)]
+    cosines = [
+        F.cosine_similarity(features, other, dim=1, eps=1e-8) for other in (positive, *negatives)
+    ]
     scores = torch.stack(cosines, 1) / temperature
     return -torch.log_softmax(scores, 1)[:, 0].mean()
 
 
-def rejection(scores: Tensor, threshold: float) -> Tensor:
-    """Per image and class, (B, C): the mean over other classes of -log(1 - sigmoid(score)).
+def compaction(scores: Tensor) -> Tensor:
+    """FedNCA-ML: -log softmax of the own class's score, (B, C), from scores (B, C, C).
 
-    Only scores whose probability is above the threshold add to it. Nor does the class's own: that
-    is the classification loss's.
+    The second axis is the class of the feature, the third the class direction it is compared with.
+    """
+    return -torch.log_softmax(scores, -1).diagonal(dim1=1, dim2=2)
+
+
+def rejection(scores: Tensor, threshold: float) -> Tensor:
+    """FedNCA-ML: the mean over other classes of -log(1 - sigmoid(score)), (B, C).
+
+    Only scores with a probability above the threshold contribute. A feature's own class is left
+    to the classification loss.
     """
     count = scores.shape[-1]
     others = ~torch.eye(count, dtype=torch.bool, device=scores.device)
@@ -45,12 +46,15 @@ def rejection(scores: Tensor, threshold: float) -> Tensor:
 
 
 def hinge_rejection(scores: Tensor, threshold: float) -> Tensor:
-    """Per image and class, (B, C): how far the likeliest class, own or other, exceeds."""
+    """Return how far the highest probability, of any class, exceeds the threshold, (B, C)."""
     return F.relu(torch.sigmoid(scores.amax(-1)) - threshold)
 
 
 def most_confident(scores: Tensor, candidates: Tensor, count: Tensor) -> Tensor:
-    """The ``count`` of all candidates, (B, C) bool, whose highest score is highest; or all."""
+    """Mask the ``count`` candidates, (B, C) bool, with the highest maximum score.
+
+    All candidates are kept if there are fewer than ``count``.
+    """
     highest = torch.where(candidates, scores.detach().amax(-1), -math.inf).flatten()
     rank = highest.argsort(descending=True, stable=True).argsort()
     return candidates & (rank < count).reshape(candidates.shape)

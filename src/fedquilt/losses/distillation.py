@@ -1,4 +1,4 @@
-"""Distances between two predictions of the same labels, entry by entry."""
+"""Distillation: distances between two predictions of the same labels."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from torch import Tensor
 
 
 def squared_gap(student: Tensor, teacher: Tensor) -> Tensor:
-    """The squared difference of the probabilities; the teacher's logits get no gradient."""
+    """Squared difference of the probabilities, per entry; no gradient flows to the teacher."""
     return (torch.sigmoid(student) - torch.sigmoid(teacher.detach())).square()
 
 
 def bernoulli_kl(teacher: Tensor, student: Tensor) -> Tensor:
-    """KL(sigmoid(teacher) || sigmoid(student)); no logarithm of 0, and exactly 0 where equal."""
+    """KL(sigmoid(teacher) || sigmoid(student)), per entry; finite, and exactly 0 where equal."""
     gap = F.softplus(student) - F.softplus(teacher)
     return torch.sigmoid(teacher) * (teacher - student) + gap
 
 
 def jensen_shannon(first: Tensor, second: Tensor, *, both_sides: bool = True) -> Tensor:
-    """Half the divergences of two probabilities from their mean.
+    """Jensen-Shannon divergence of the probabilities, per entry.
 
-    ``both_sides`` counts "present" and "absent", as a Bernoulli variable has them; without it
-    "present" alone counts, as in code that was written for softmax outputs.
+    Args:
+        both_sides: count "present" and "absent", as for a Bernoulli variable. False counts
+            "present" only, as code written for softmax outputs does.
     """
     present = _half_divergence(first, second)
     return present + _half_divergence(-first, -second) if both_sides else present
@@ -38,9 +39,9 @@ def _half_divergence(first: Tensor, second: Tensor) -> Tensor:
 
 
 def mixed_logits(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
-    """The logit of share * sigmoid(first) + (1 - share) * sigmoid(second), for a share in 0..1.
+    """Logits of share * sigmoid(first) + (1 - share) * sigmoid(second), for a share in 0..1.
 
-    By logarithms of both sides: nothing has to be clamped, however sure the predictions are.
+    Computed from log-probabilities, so confident predictions need no clamping.
     """
     log_first, log_second = torch.log(share), torch.log1p(-share)
     present = torch.logaddexp(log_first + F.logsigmoid(first), log_second + F.logsigmoid(second))
@@ -49,19 +50,19 @@ def mixed_logits(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
 
 
 def relation_logits(logits: Tensor, members: Tensor, temperature: float) -> Tensor:
-    """Row c, of (C, C), is the mean logits of the members of class c divided by the temperature.
+    """FedIRM: row c, of (C, C), is the mean logits of the members of class c over the temperature.
 
-    ``members`` is (B, C) bool. A class without members has a row of 0, a probability of one half.
+    ``members`` is (B, C) bool. A class without members gets a row of 0, a probability of 0.5.
     """
     chosen = members.to(logits.dtype)
     return chosen.T @ logits / chosen.sum(0).clamp(min=1)[:, None] / temperature
 
 
 def relation_gap(source_logits: Tensor, target: Tensor, rows: Tensor) -> Tensor:
-    """Symmetric divergence of sigmoid(source) and ``target`` over ``rows``, (C,) bool.
+    """Symmetric KL divergence of sigmoid(source_logits) and ``target`` over ``rows``, (C,) bool.
 
-    Sum of (P - Q) (log P - log Q) over 2 C: each entry's share is at least 0, although rows of
-    probabilities that do not sum to 1 can make either one-sided sum negative.
+    The sum of (P - Q) (log P - log Q) over 2 C. Each term is at least 0, although the rows do not
+    sum to 1 and either one-sided sum can be negative.
     """
     smallest = torch.finfo(target.dtype).tiny
     log_ratio = F.logsigmoid(source_logits) - target.clamp(min=smallest).log()

@@ -1,4 +1,4 @@
-"""Which labels a model is told while it trains, and the loss of those it has to guess."""
+"""Label states of C-Tran: labels revealed to the model in training, and the loss of the others."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor
 
 from fedquilt.losses.cross_entropy import elementwise_bce
 
-UNKNOWN, NEGATIVE, POSITIVE = -1, 0, 1  # the state of a label, as the model is told it
-ROUNDING = 1e-9  # a share times a count may fall short of the whole number that is meant
+UNKNOWN, NEGATIVE, POSITIVE = -1, 0, 1  # the state of a label that the model receives as input
+ROUNDING = 1e-9  # a share times a count can fall just below the whole number it stands for
 
 
-def draw_told(
+def draw_revealed(
     batch_size: int, class_count: int, largest_share: float, generator: torch.Generator
 ) -> Tensor:
-    """(B, C) bool: the labels of each image to tell, 0 to ``largest_share`` of them.
+    """Draw the labels to reveal, (B, C) bool: from none to ``largest_share`` of each image's.
 
-    Every number of labels is as likely, and every choice of so many.
+    The number of labels is uniform, and so is the choice of labels given their number.
     """
     most = math.floor(largest_share * class_count + ROUNDING)
     counts = torch.randint(most + 1, (batch_size, 1), generator=generator)
@@ -26,29 +26,29 @@ def draw_told(
     return ranks < counts
 
 
-def label_states(labels: Tensor, told: Tensor) -> Tensor:
-    """(B, C) int8: a label where it is told, else unknown."""
-    return torch.where(told, (labels == 1).to(torch.int8), UNKNOWN)
+def label_states(labels: Tensor, revealed: Tensor) -> Tensor:
+    """(B, C) int8: the label where it is revealed, else unknown."""
+    return torch.where(revealed, (labels == 1).to(torch.int8), UNKNOWN)
 
 
-def forget_doubtful(
+def mask_uncertain(
     states: Tensor, probabilities: Tensor, threshold: float, margin: float
 ) -> Tensor:
-    """States in which a label is unknown if its probability is within the margin of the threshold.
+    """Set a state to unknown if its probability is within ``margin`` of the threshold.
 
-    A label can only become unknown; none is told that was not told before.
+    No further label is revealed.
     """
-    doubtful = (probabilities - threshold).abs() <= margin
-    return torch.where(doubtful, UNKNOWN, states)
+    uncertain = (probabilities - threshold).abs() <= margin
+    return torch.where(uncertain, UNKNOWN, states)
 
 
-def guessed_bce(
+def hidden_label_bce(
     logits: Tensor,
     labels: Tensor,
     known: Tensor,
     states: Tensor,
     positive_weight: Tensor | None = None,
 ) -> Tensor:
-    """The sum, not the mean, of the cross-entropy over known labels that were not told."""
+    """Sum, not mean, of the cross-entropy over known labels whose state is unknown."""
     entries = elementwise_bce(logits, torch.where(known, labels, 0.0), positive_weight)
     return torch.where(known & (states == UNKNOWN), entries, 0.0).sum()

@@ -1,4 +1,4 @@
-"""Risks from positives and unlabelled images, given the share of positives among the latter."""
+"""Positive-unlabelled risks, given the class prior among unlabelled images."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-EPSILON = 1e-6  # keeps the logarithm of 0 away
+EPSILON = 1e-6  # avoids the logarithm of 0
 
 
 def nonnegative_risk(
     logits: Tensor, positive: Tensor, unlabelled: Tensor, prior: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Per class, the non-negative risk, and whether the batch has a positive to estimate it from.
+    """Return the non-negative risk per class, and whether the class has a positive in the batch.
 
-    Unlabelled images stand for negatives; the positives hidden among them are subtracted, as far
-    as the difference stays a loss. A class without a positive in the batch has a risk of 0.
+    Unlabelled images are treated as negatives; the expected loss of the positives among them is
+    subtracted, and the difference is clamped at 0. A class without a positive in the batch has
+    risk 0.
     """
     as_positive = _column_mean(F.softplus(-logits), positive)
     as_negative = _column_mean(F.softplus(logits), unlabelled)
@@ -28,20 +29,20 @@ def nonnegative_risk(
 def softmax_risk(
     logits: Tensor, positive: Tensor, owned: Tensor, prior: Tensor, weight: float
 ) -> Tensor:
-    """The risk for images of one class each; ``owned`` are the classes with positives here.
+    """Return the risk for images of one class each; the client has positives of ``owned`` classes.
 
-    Cross-entropy on labelled images, plus ``weight`` times this: an unlabelled image is of no
-    owned class, less what is wrong about that by the prior. It may be negative.
+    Cross-entropy on labelled images, plus ``weight`` times the loss of treating unlabelled images
+    as of no owned class, corrected by the prior. It may be negative.
     """
     is_labelled = positive.any(1, keepdim=True)
     labelled_count = is_labelled.sum().clamp(min=1)
     unlabelled_count = (~is_labelled).sum().clamp(min=1) * logits.shape[1]
     zeros = torch.zeros_like(logits)
     log_shares = torch.log_softmax(logits, 1)
-    refused = -torch.log(1 - log_shares.exp() + EPSILON)
+    as_negative = -torch.log(1 - log_shares.exp() + EPSILON)
     cross_entropy = -torch.where(positive, log_shares, zeros).sum() / labelled_count
-    on_unlabelled = torch.where(~is_labelled & owned, refused, zeros).sum() / unlabelled_count
-    on_labelled = torch.where(positive, prior * refused, zeros).sum() / labelled_count
+    on_unlabelled = torch.where(~is_labelled & owned, as_negative, zeros).sum() / unlabelled_count
+    on_labelled = torch.where(positive, prior * as_negative, zeros).sum() / labelled_count
     return cross_entropy + weight * (on_unlabelled - on_labelled)
 
 

@@ -1,4 +1,4 @@
-"""Dual class prototypes: a mean feature for "absent" and one for "present", and what they tell."""
+"""Dual class prototypes: mean features of absent and present samples, and pseudo-labels by them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from torch import Tensor
 from fedquilt.losses.pseudo_labels import NO_TAG
 
 Rounding = Literal["floor", "ceil"]
+
+TOLERANCE = 1e-9  # 0.29 * 100 is 28.999... in binary; rounding it must not lose a sample
 
 
 def class_prototypes(features: Tensor, labels: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
@@ -37,10 +39,9 @@ def absence_score(features: Tensor, prototypes: Tensor) -> Tensor:
 
 
 def most_certain(score: Tensor, candidates: Tensor, share: Tensor, rounding: Rounding) -> Tensor:
-    """Mark, per class, the ``share`` of the candidates with the highest score, (N, C) bool."""
+    """Mask, per class, the ``share`` of the candidates with the highest score, (N, C) bool."""
     wanted = candidates.sum(0).to(torch.float64) * share.to(torch.float64)
-    # 0.29 * 100 is 28.999... in binary: a hair's breadth must not cost a sample.
-    count = (wanted + 1e-9).floor() if rounding == "floor" else (wanted - 1e-9).ceil()
+    count = (wanted + TOLERANCE).floor() if rounding == "floor" else (wanted - TOLERANCE).ceil()
     ranked = torch.where(candidates, score, torch.full_like(score, -math.inf))
     order = ranked.argsort(dim=0, descending=True, stable=True)
     places = torch.arange(len(score), device=score.device)[:, None].expand_as(order)
@@ -51,28 +52,28 @@ def most_certain(score: Tensor, candidates: Tensor, share: Tensor, rounding: Rou
 def tag_missing_labels(
     tags: Tensor,
     score: Tensor,
-    open_cells: Tensor,
+    open_entries: Tensor,
     negative_share: Tensor,
     positive_share: Tensor,
     rounding: Rounding = "floor",
     *,
     positives_need_negatives: bool = False,
 ) -> Tensor:
-    """New tags (N, C) int8: the surest absent cells become 0, the surest present ones 1.
+    """Return new tags (N, C) int8: the most certain absent entries get 0, present ones get 1.
 
-    Only cells that are open and not tagged before can change; a tag is for ever.
+    Only entries in ``open_entries`` without a tag can change; a tag is never removed.
     """
-    residual = open_cells & (tags == NO_TAG)
-    absent = most_certain(score, residual & (score >= 0), negative_share, rounding)
-    present = most_certain(-score, residual & (score < 0), positive_share, rounding)
+    untagged = open_entries & (tags == NO_TAG)
+    absent = most_certain(score, untagged & (score >= 0), negative_share, rounding)
+    present = most_certain(-score, untagged & (score < 0), positive_share, rounding)
     if positives_need_negatives:
         present = present & absent.any(0)
     return torch.where(absent, 0, torch.where(present, 1, tags)).to(tags.dtype)
 
 
-def decided_share(logits: Tensor, judged: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
-    """Per class, the share of judged cells with a probability outside [low, high]; their count."""
+def decided_share(logits: Tensor, mask: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """Per class, the share of ``mask`` with a probability outside [low, high], and its count."""
     probabilities = torch.sigmoid(logits)
     decided = (probabilities < low) | (probabilities > high)
-    count = judged.sum(0)
-    return (decided & judged).sum(0) / count.clamp(min=1), count
+    count = mask.sum(0)
+    return (decided & mask).sum(0) / count.clamp(min=1), count

@@ -1,4 +1,4 @@
-"""Squared distances to given weights."""
+"""Proximal terms: squared distances between weights and an anchor."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch.autograd.function import once_differentiable
 
 
 class _SumOfSquares(torch.autograd.Function):
-    """The sum of squares of ``weights - anchors``, each times its factor, in a few calls.
+    """Sum of squares of ``weights - anchors``, each times its factor, in fused launches.
 
-    Tensor by tensor it took more calls than all the rest of a ResNet-18's step.
+    One launch per tensor cost more than the rest of a ResNet-18's training step.
     """
 
     @staticmethod
@@ -27,16 +27,16 @@ class _SumOfSquares(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        """Twice the gaps, so it is 0 at 0, where the gradient of a norm is not a number."""
-        slopes = torch._foreach_mul(ctx.saved_tensors, 2 * slope)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Twice the gaps: 0 where a gap is 0, where the gradient of the norm would be NaN."""
+        grads = torch._foreach_mul(ctx.saved_tensors, 2 * grad)
         if ctx.factors:
-            slopes = torch._foreach_mul(slopes, ctx.factors)
-        return None, None, *slopes
+            grads = torch._foreach_mul(grads, ctx.factors)
+        return None, None, *grads
 
 
 def squared_distance(named: Iterable[tuple[str, Tensor]], anchor: Mapping[str, Tensor]) -> Tensor:
-    """The sum over all these weights of their squared differences from the anchor's."""
+    """Sum over the named weights of the squared difference from the anchor's."""
     weights = dict(named)
     return _distance([anchor[name] for name in weights], [], [*weights.values()])
 
@@ -44,7 +44,7 @@ def squared_distance(named: Iterable[tuple[str, Tensor]], anchor: Mapping[str, T
 def weighted_squared_distance(
     weights: Mapping[str, Tensor], anchor: Mapping[str, Tensor], importance: Mapping[str, Tensor]
 ) -> Tensor:
-    """Likewise, with a factor for every single weight, 0 or more; over the names of the anchor."""
+    """Sum over the anchor's names of importance * squared difference; importance is at least 0."""
     factors = [importance[name] for name in anchor]
     return _distance([*anchor.values()], factors, [weights[name] for name in anchor])
 

@@ -1,4 +1,7 @@
-"""Pseudo-labels: ``NO_TAG``, their loss, confidence thresholds, uncertainty ranking."""
+"""Pseudo-labels: tags and their loss, confidence thresholds, uncertainty of images.
+
+Tags are (N, C) int8: 0 or 1 for a pseudo-label, ``NO_TAG`` for none.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,18 @@ from torch import Tensor
 from fedquilt.losses.cross_entropy import elementwise_bce
 
 NO_TAG = -1
+Entropy = Literal["binary", "one_sided", "softmax"]
 
 
 def no_tags(known: Tensor) -> Tensor:
-    """(N, C) int8, for as many labels as ``known`` has."""
+    """Tags of the shape of ``known``, all ``NO_TAG``."""
     return torch.full(known.shape, NO_TAG, dtype=torch.int8)
 
 
 def tagged_bce(logits: Tensor, tags: Tensor) -> Tensor:
-    """The sum over classes of the mean over a class's tagged samples; without any, 0.
+    """Sum over classes of the mean cross-entropy over a class's tagged samples; 0 without any.
 
-    A positive tag weighs tagged / positive of its class in this batch, 1 if there is none.
+    A positive tag has weight tagged / positive of its class in this batch.
     """
     tagged = tags != NO_TAG
     targets = (tags == 1).to(logits.dtype)
@@ -39,40 +43,39 @@ def is_confident(logits: Tensor, threshold: float | Tensor) -> Tensor:
     return (probabilities > threshold) | (probabilities < 1 - threshold)
 
 
+def class_thresholds(share: Tensor, base: float, low: float, high: float) -> Tensor:
+    """CBAFed: the larger a class's share of the labels, the higher its confidence threshold.
+
+    ``share`` is (C,); thresholds are clamped to ``low``..``high``. The standard deviation over
+    classes is the unbiased one, and 0 for a single class.
+    """
+    deviation = share.std() if len(share) > 1 else torch.zeros_like(share[0])
+    return (share + base - deviation).clamp(low, high)
+
+
+def confident_tags(logits: Tensor, threshold: float | Tensor, open_entries: Tensor) -> Tensor:
+    """Tag the open entries the model is confident of, (N, C) int8; ``NO_TAG`` elsewhere."""
+    confident = is_confident(logits, threshold) & open_entries
+    return torch.where(confident, (logits > 0).to(torch.int8), NO_TAG)
+
+
 def binary_entropy(logits: Tensor) -> Tensor:
-    """Entropy of the probabilities in nats, entry by entry; saturated logits have none."""
+    """Entropy of the probabilities in nats, per entry; 0 for saturated logits."""
     probabilities = torch.sigmoid(logits)
     present = probabilities * F.logsigmoid(logits)
     absent = (1 - probabilities) * F.logsigmoid(-logits)
     return -(present + absent)
 
 
-def class_thresholds(share: Tensor, base: float, low: float, high: float) -> Tensor:
-    """CBAFed: a class with a large share of the labels has to be surer; within ``low``..``high``.
-
-    ``share`` is (C,). The deviation over classes is the unbiased one, and 0 for a single class.
-    """
-    deviation = share.std() if len(share) > 1 else torch.zeros_like(share[0])
-    return (share + base - deviation).clamp(low, high)
-
-
-def confident_tags(logits: Tensor, threshold: float | Tensor, open_cells: Tensor) -> Tensor:
-    """Labels for the open cells the model is sure of, (N, C) int8, and ``NO_TAG`` elsewhere."""
-    sure = is_confident(logits, threshold) & open_cells
-    return torch.where(sure, (logits > 0).to(torch.int8), NO_TAG)
-
-
-Entropy = Literal["binary", "one_sided", "softmax"]
-
-
 def uncertainty(kind: Entropy, logits: Tensor, known: Tensor) -> Tensor:
-    """Per image, 0 where the model is sure.
+    """Return the uncertainty of each image, (B,); 0 where the model is certain.
 
     ``binary``: the mean entropy over an image's missing labels, in 0..1; 0 if none is missing.
     ``one_sided``, as in FedLSM's public code: -p ln p alone, over the number of all classes. It
-    peaks at 1/e, so that of two equally sure guesses "present" looks surer than "absent".
+    peaks at p = 1/e, so a confident "present" looks more certain than an equally confident
+    "absent".
     ``softmax``, for images of one class each: the entropy over all classes, in 0..1; logits are
-    the log-odds of their shares.
+    the log-odds of the softmax probabilities.
     """
     if kind == "softmax":
         log_shares = F.logsigmoid(logits)
@@ -83,14 +86,14 @@ def uncertainty(kind: Entropy, logits: Tensor, known: Tensor) -> Tensor:
     return bits.sum(1) / (~known).sum(1).clamp(min=1)
 
 
-def by_uncertainty(unsure: Tensor, uncertain: int, certain: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Row numbers of the most uncertain images, of the least, and of those between.
+def by_uncertainty(scores: Tensor, uncertain: int, certain: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the indices of the most uncertain images, of the least, and of those in between.
 
-    If there are fewer images than asked for, both ends shrink by the same factor: they never
+    If there are fewer images than requested, both ends shrink by the same factor, so they never
     overlap.
     """
-    count, asked = len(unsure), max(uncertain + certain, 1)
-    uncertain, certain = (min(size, count * size // asked) for size in (uncertain, certain))
-    order = unsure.argsort(stable=True)
+    count, requested = len(scores), max(uncertain + certain, 1)
+    uncertain, certain = (min(size, count * size // requested) for size in (uncertain, certain))
+    order = scores.argsort(stable=True)
     least, between, most = order.split([certain, count - certain - uncertain, uncertain])
     return most, least, between

@@ -1,4 +1,4 @@
-"""Every image in one scene, and all scenes in use: the entropy loss of learnt scenes."""
+"""Entropy loss of learnt scenes: assign each image to one scene, and use all scenes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor
 
 
 def scene_entropy(scores: Tensor) -> Tensor:
-    """From scores (B, S): the images' mean entropy, plus what the batch's mean lacks to log S.
+    """Mean entropy of the images plus log S minus the entropy of the batch mean; scores are (B, S).
 
-    It is 0 where every image is sure of its scene and all S scenes are taken equally often.
+    It is 0 if every image is certain of its scene and all S scenes are used equally often.
     """
-    logarithms = torch.log_softmax(scores, dim=1)
-    shares = logarithms.exp()
-    unsure = -(shares * logarithms).sum(1).mean()
-    taken = shares.mean(0)
-    spread = -(taken * taken.clamp(min=torch.finfo(taken.dtype).tiny).log()).sum()
-    return unsure + math.log(scores.shape[1]) - spread
+    log_shares = torch.log_softmax(scores, dim=1)
+    shares = log_shares.exp()
+    image_entropy = -(shares * log_shares).sum(1).mean()
+    usage = shares.mean(0)
+    usage_entropy = -(usage * usage.clamp(min=torch.finfo(usage.dtype).tiny).log()).sum()
+    return image_entropy + math.log(scores.shape[1]) - usage_entropy

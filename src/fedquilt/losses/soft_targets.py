@@ -1,4 +1,4 @@
-"""Soft targets: true labels, confident teacher predictions, and MixUp of both."""
+"""Soft targets: true labels, confident teacher predictions where they are missing, and MixUp."""
 
 from __future__ import annotations
 
@@ -11,40 +11,41 @@ from torch import Tensor
 from fedquilt.losses.cross_entropy import elementwise_bce
 from fedquilt.losses.pseudo_labels import NO_TAG
 
-Labels = Literal["multi", "single"]
-Weighed = Literal["positives", "entries", "mean"]
+Labels = Literal["multi", "single"]  # several labels per image, or one class per image
+Weighed = Literal["positives", "entries", "mean"]  # what the class weights multiply
 
 
 class Targets(NamedTuple):
-    """All (B, C); a target that is not valid is no more than what the teacher thinks."""
+    """Targets of a batch, all (B, C); an invalid target is the teacher's unconfident guess."""
 
     targets: Tensor  # in 0..1
-    valid: Tensor  # bool: where a target may be learnt
-    is_pseudo: Tensor  # bool: where it is the teacher's
+    valid: Tensor  # bool: the target may be trained on
+    is_pseudo: Tensor  # bool: the target is a pseudo-label of the teacher
 
     def positive_counts(self) -> Tensor:
-        """Per class, the positives that may be learnt: true ones and the teacher's."""
+        """Valid positives per class, true labels and pseudo-labels."""
         return ((self.targets == 1) & self.valid).sum(0)
 
     def tags(self) -> Tensor:
-        """The teacher's labels alone, (B, C) int8."""
+        """The pseudo-labels as tags, (B, C) int8."""
         return torch.where(self.is_pseudo, self.targets.to(torch.int8), NO_TAG)
 
 
 def make_targets(
     kind: Labels, labels: Tensor, known: Tensor, teacher: Tensor, thresholds: tuple[float, float]
 ) -> Targets:
-    """True labels, and those a teacher's logits are sure of; the lower threshold comes first.
+    """Combine true labels with pseudo-labels from the teacher's confident logits.
 
-    Of one class an image, logits are the log-odds of shares that sum to 1: those of the softmax
-    head.
+    Args:
+        kind: for ``single`` the logits are the log-odds of the softmax head.
+        thresholds: probabilities, low and high.
     """
     if kind == "single":
-        return _believe_class(labels, known, teacher.detach(), thresholds[1])
-    return _believe_labels(labels, known, teacher.detach(), *thresholds)
+        return _single_label_targets(labels, known, teacher.detach(), thresholds[1])
+    return _multi_label_targets(labels, known, teacher.detach(), *thresholds)
 
 
-def _believe_labels(
+def _multi_label_targets(
     labels: Tensor, known: Tensor, teacher: Tensor, low: float, high: float
 ) -> Targets:
     """A missing label is 1 at a probability of ``high`` or above, and 0 at ``low`` or below."""
@@ -55,10 +56,10 @@ def _believe_labels(
     return Targets(torch.where(known, labels, guess), known | is_pseudo, is_pseudo)
 
 
-def _believe_class(labels: Tensor, known: Tensor, teacher: Tensor, high: float) -> Targets:
-    """An unlabelled image is of the likeliest class, if its share in the softmax is ``high``.
+def _single_label_targets(labels: Tensor, known: Tensor, teacher: Tensor, high: float) -> Targets:
+    """Assign an unlabelled image to its most likely class if that has a probability of ``high``.
 
-    But not of a class that was annotated as absent; then it has no target at all.
+    If that class is annotated as absent, the image has no valid target.
     """
     share, winner = torch.sigmoid(teacher.float()).max(1, keepdim=True)
     labelled = (known & (labels == 1)).any(1, keepdim=True)
@@ -68,47 +69,50 @@ def _believe_class(labels: Tensor, known: Tensor, teacher: Tensor, high: float) 
     return Targets(targets, (labelled | is_filled).expand_as(known), is_filled & ~known)
 
 
-def belief_loss(
-    kind: Labels, logits: Tensor, belief: Targets, weight: Tensor, weighed: Weighed
+def target_loss(
+    kind: Labels, logits: Tensor, targets: Targets, weight: Tensor, weighed: Weighed
 ) -> Tensor:
-    """Binary cross-entropy of several labels, or cross-entropy of one class an image.
+    """Binary cross-entropy for ``multi``, cross-entropy for ``single``, against soft targets.
 
-    The mean runs over all entries, or images; those without a valid target count 0. ``weight``,
-    (C,), multiplies what ``weighed`` says: the loss of a class's positives or of all its entries.
-    ``mean`` is the order of FedLSM's public code: the mean over all entries, times the mean of
-    weight and validity. There every entry trains, on the teacher's guess if need be.
+    The mean is over all entries, or images; those without a valid target count as 0.
+
+    Args:
+        weight: (C,) class weights.
+        weighed: multiply the loss of a class's ``positives`` or of all its ``entries``; ``mean``
+            follows FedLSM's public code: the mean loss of all entries times the mean of weight
+            and validity, so that invalid targets are trained on too. Has no effect for ``single``.
     """
     if kind == "single":
-        wanted = weight * belief.valid * belief.targets
+        wanted = weight * targets.valid * targets.targets
         return -(wanted * F.logsigmoid(logits)).sum(1).mean()
-    valid = belief.valid.to(weight.dtype)
+    valid = targets.valid.to(weight.dtype)
     if weighed == "positives":
-        return (elementwise_bce(logits, belief.targets, weight) * valid).mean()
+        return (elementwise_bce(logits, targets.targets, weight) * valid).mean()
     return weighted_mean(
-        elementwise_bce(logits, belief.targets), weight * valid, by_entry=weighed == "entries"
+        elementwise_bce(logits, targets.targets), weight * valid, by_entry=weighed == "entries"
     )
 
 
 def weighted_mean(entries: Tensor, weights: Tensor, *, by_entry: bool) -> Tensor:
-    """The mean of entries times weights, or else the mean entry times the mean weight."""
+    """Mean of entries times weights; with ``by_entry=False``, mean entry times mean weight."""
     return (entries * weights).mean() if by_entry else entries.mean() * weights.mean()
 
 
 def beta_share(concentration: float, generator: torch.Generator) -> Tensor:
-    """One draw from Beta(concentration, concentration), as the quotient of two gamma draws."""
-    shape = torch.full((2,), concentration, dtype=torch.float64)  # in float32, 0 / 0 could come up
+    """Draw from Beta(concentration, concentration), as a ratio of two gamma draws."""
+    shape = torch.full((2,), concentration, dtype=torch.float64)  # float32 could give 0 / 0
     draws = torch._standard_gamma(shape, generator=generator)
     return (draws[0] / draws.sum()).to(torch.float32)
 
 
-def mixed(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
+def mix(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
     return share * first + (1 - share) * second
 
 
-def mixed_belief(first: Targets, second: Targets, share: Tensor) -> Targets:
-    """MixUp of two images' labels; valid only where both are."""
+def mix_targets(first: Targets, second: Targets, share: Tensor) -> Targets:
+    """MixUp of the targets of two batches; valid only where both are."""
     return Targets(
-        mixed(first.targets, second.targets, share),
+        mix(first.targets, second.targets, share),
         first.valid & second.valid,
         first.is_pseudo | second.is_pseudo,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,15 +10,15 @@ from torch import Tensor
 from fedquilt.core.errors import UserError
 from fedquilt.data.batches import Batch
 from fedquilt.losses.class_prior import PositiveWeight
-from fedquilt.losses.label_states import draw_told, guessed_bce, label_states
-from fedquilt.methods.fedavg import FedAvg
+from fedquilt.losses.label_states import draw_revealed, hidden_label_bce, label_states
 from fedquilt.models.spec import ModelSpec
+from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.local_training import LocalTraining
 from fedquilt.training.method import Local
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedCTran(FedAvg):
+class FedCTran(WeightedAveraging):
     """A transformer over the image's places and the labels, trained to complete labels.
 
     In training the model is told some labels of an image, drawn at random, and guesses the
@@ -33,7 +32,6 @@ class FedCTran(FedAvg):
     """
 
     training: LocalTraining = LocalTraining(epochs=5, batch_size=16, lr=1e-4, clip_norm=10.0)
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     positive_weight: PositiveWeight = "none"  # w_c, from annotated entries only
     told_share: float = 0.75  # the largest share of an image's labels that the model is told
     layers: int = 3  # of the transformer
@@ -56,7 +54,7 @@ class FedCTran(FedAvg):
         return replace(wanted, head="c-tran", head_settings=settings)
 
     def sample_noise(self, batch_size: int, class_count: int, generator: torch.Generator) -> Tensor:
-        return draw_told(batch_size, class_count, self.told_share, generator)
+        return draw_revealed(batch_size, class_count, self.told_share, generator)
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         assert batch.drawn is not None
@@ -64,7 +62,7 @@ class FedCTran(FedAvg):
         labels, known = self.supervision(batch)
         states = self.calibrated(local, images, label_states(labels, known & batch.drawn))
         logits = local.model(images, states).logits
-        return guessed_bce(logits, labels, known, states, local.state["positive_weight"])
+        return hidden_label_bce(logits, labels, known, states, local.state["positive_weight"])
 
     def calibrated(self, local: Local, images: Tensor, states: Tensor) -> Tensor:
         """The states as the model is told them."""

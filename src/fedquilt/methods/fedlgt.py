@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
-from fedquilt.losses.label_states import forget_doubtful
+from fedquilt.losses.label_states import mask_uncertain
 from fedquilt.methods.fedc_tran import FedCTran
 from fedquilt.models.class_names.text_vectors import STORED
 from fedquilt.models.heads import Setting
@@ -74,5 +74,5 @@ class FedLGT(FedCTran):
         asked = 1 if self.first_sample_only else len(images)
         logits = local.forward(local.received["weights"], images[:asked]).logits  # told nothing
         probabilities = torch.sigmoid(logits.float())
-        sure = forget_doubtful(states[:asked], probabilities, self.threshold, self.margin)
+        sure = mask_uncertain(states[:asked], probabilities, self.threshold, self.margin)
         return torch.cat([sure, states[asked:]])

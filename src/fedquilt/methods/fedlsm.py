@@ -22,16 +22,15 @@ from fedquilt.losses.soft_targets import (
     Labels,
     Targets,
     Weighed,
-    belief_loss,
     beta_share,
     make_targets,
-    mixed,
-    mixed_belief,
+    mix,
+    mix_targets,
+    target_loss,
 )
-from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.spec import ModelSpec
 from fedquilt.models.teacher import follow
-from fedquilt.training.aggregation import SPARE_ROWS, HeadRows, by_row_counts
+from fedquilt.training.averaging import SPARE_ROWS, HeadRows, WeightedAveraging, by_row_counts
 from fedquilt.training.local_training import LocalTraining
 from fedquilt.training.method import Local, State
 from fedquilt.training.provenance import Provenance
@@ -39,7 +38,7 @@ from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedLSM(FedAvg):
+class FedLSM(WeightedAveraging):
     """A slow teacher fills in missing labels; images it is unsure of are mixed with sure ones.
 
     Each round the received model ranks images by the entropy of their missing labels. The most
@@ -169,15 +168,15 @@ class FedLSM(FedAvg):
         local.state = _noted(local.state, batch.rows, plain)
         if not beside or batch.drawn is None:
             logits = local.model(strong).logits
-            return belief_loss(self.labels, logits, plain, weight, self.weighed)
+            return target_loss(self.labels, logits, plain, weight, self.weighed)
         uncertain, certain = batch.beside
-        images = mixed(uncertain.views[0], certain.views[0], batch.drawn)
-        mixture = mixed_belief(beside[0], beside[1], batch.drawn)
+        images = mix(uncertain.views[0], certain.views[0], batch.drawn)
+        mixture = mix_targets(beside[0], beside[1], batch.drawn)
         logits = local.model(torch.cat((strong, images))).logits
         of_plain, of_mixtures = logits.tensor_split([len(strong)])
-        supervised = belief_loss(self.labels, of_plain, plain, weight, self.weighed)
+        supervised = target_loss(self.labels, of_plain, plain, weight, self.weighed)
         unweighed = torch.ones_like(weight)
-        mixing = belief_loss(self.labels, of_mixtures, mixture, unweighed, self.weighed)
+        mixing = target_loss(self.labels, of_mixtures, mixture, unweighed, self.weighed)
         return supervised + self.mixing_strength * mixing
 
     def beliefs(self, local: Local, batch: Batch) -> list[Targets]:

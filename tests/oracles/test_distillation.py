@@ -1,4 +1,4 @@
-"""Divergences, mixtures and suppression against numbers worked out by hand."""
+"""Divergences and mixtures of predictions against hand-computed numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from fedquilt.losses.class_prior import logit_suppression
 from fedquilt.losses.distillation import bernoulli_kl, jensen_shannon, mixed_logits
 
 
@@ -17,7 +16,7 @@ def logit(*probabilities: float) -> Tensor:
 
 
 def test_jensen_shannon_of_the_card() -> None:
-    # m = 0.55; present: 0.5 (0.7 ln(0.7 / 0.55) + 0.4 ln(0.4 / 0.55)); absent alike with 1 - q.
+    # m = 0.55; present: 0.5 (0.7 ln(0.7 / 0.55) + 0.4 ln(0.4 / 0.55)); absent with 1 - q.
     first, second = logit(0.7), logit(0.4)
     present = jensen_shannon(first, second, both_sides=False)
     assert present.item() == pytest.approx(0.0207160, abs=6e-8)
@@ -28,17 +27,17 @@ def test_jensen_shannon_of_the_card() -> None:
 @pytest.mark.parametrize("both_sides", [True, False])
 def test_jensen_shannon_is_never_negative_and_zero_for_equals(both_sides: bool) -> None:
     first = torch.linspace(-9, 9, 25, dtype=torch.float64)
-    apart = jensen_shannon(first[:, None], first[None, :], both_sides=both_sides)
-    assert apart.min() >= -1e-15
-    assert apart.diagonal().abs().max() < 1e-15
+    divergence = jensen_shannon(first[:, None], first[None, :], both_sides=both_sides)
+    assert divergence.min() >= -1e-15
+    assert divergence.diagonal().abs().max() < 1e-15
 
 
 def test_certain_predictions_give_finite_divergences_and_gradients() -> None:
     first = tensor([800.0, -800.0], requires_grad=True)
     second = tensor([-800.0, -800.0])
-    apart = jensen_shannon(first, second)
-    assert apart.tolist() == pytest.approx([math.log(2), 0.0])  # the largest there is
-    (apart + bernoulli_kl(second, first)).sum().backward()
+    divergence = jensen_shannon(first, second)
+    assert divergence.tolist() == pytest.approx([math.log(2), 0.0])  # the maximum
+    (divergence + bernoulli_kl(second, first)).sum().backward()
     assert bool(first.grad.isfinite().all())
 
 
@@ -69,20 +68,3 @@ def test_a_mixture_of_one_view_is_that_view(share: float) -> None:
     mixed.sum().backward()
     assert torch.allclose(mixed, first if share else second)
     assert first.grad.tolist() == pytest.approx([share, share])
-
-
-def test_suppression_by_hand() -> None:
-    # Class 0: negatives are rows 0 and 2, pi = 0.5: ln(e^1 / 0.5 + e^0 / 0.5) - ln 3
-    # Class 1 has no negative. Class 2: one negative, row 1, of two judged, pi = 0.25.
-    logits = tensor([[1.0, 5.0, 7.0], [9.0, 5.0, -1.0], [0.0, 5.0, 2.0]], requires_grad=True)
-    negatives = tensor([[True, False, False], [False, False, True], [True, False, False]])
-    judged = tensor([[True, True, False], [True, True, True], [True, True, True]])
-    found = logit_suppression(logits, negatives, judged, tensor([0.5, 0.3, 0.25]))
-    one = 0.5 * (math.log(2 * math.e + 2) - math.log(3))
-    other = 0.25 * (-1 - math.log(0.25) - math.log(2))
-    assert found.item() == pytest.approx(one + other)
-    found.backward()
-    share = 0.5 * math.e / (math.e + 1)  # pi times the softmax over negatives
-    assert logits.grad[:, 0].tolist() == pytest.approx([share, 0.0, 0.5 - share])
-    assert logits.grad[:, 1].tolist() == [0.0, 0.0, 0.0]
-    assert logits.grad[:, 2].tolist() == [0.0, 0.25, 0.0]

@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 # Passed on by hand, e.g. make test ARGS="-k fedmlp".
 ARGS ?=
 
-.PHONY: help setup demo deploy-demo test test-slow test-deploy test-shared test-text lint types format bench bench-simulators docs clean
+.PHONY: help setup demo deploy-demo test test-slow test-deploy test-shared test-text lint types format bench bench-simulators docs docs-site clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,21 +55,29 @@ format: $(READY) ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## engine overhead and memory against a hand-written loop, on the CPU
-	$(BIN)/python -m benchmarks.engine_overhead $(ARGS)
-	$(BIN)/python -m benchmarks.client_memory $(ARGS)
+bench: $(READY) ## overhead and memory of the sequential engine, on the CPU
+	$(BIN)/python -m benchmarks.speed.engine_overhead $(ARGS)
+	$(BIN)/python -m benchmarks.speed.client_memory $(ARGS)
 
-bench-simulators: $(SIMULATORS)/.ready ## rounds on the CPU beside Flower's simulation and pfl, in an environment apart
-	$(SIMULATORS)/bin/python -m benchmarks.simulators $(ARGS)
+bench-simulators: $(SIMULATORS)/.ready ## rounds on the CPU beside Flower's simulation and pfl, in a separate environment
+	$(SIMULATORS)/bin/python -m benchmarks.speed.simulators.simulators $(ARGS)
 
 # Flower asks for older packages than fedquilt's constraints.
-$(SIMULATORS)/.ready: pyproject.toml benchmarks/requirements-simulators.txt
+$(SIMULATORS)/.ready: pyproject.toml benchmarks/speed/simulators/requirements.txt
 	$(PYTHON) -m venv $(SIMULATORS)
-	$(SIMULATORS)/bin/pip install --quiet --disable-pip-version-check -e . -r benchmarks/requirements-simulators.txt
+	$(SIMULATORS)/bin/pip install --quiet --disable-pip-version-check -e . -r benchmarks/speed/simulators/requirements.txt
 	@touch $@
 
 docs: $(READY) ## write one page per method from the code into docs/methods/
 	$(BIN)/python -m docs.method_pages docs/methods
+
+docs-site: $(VENV)/.docs-ready ## build the documentation site into build/site; warnings are errors
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/site
+	@echo "open build/site/index.html"
+
+$(VENV)/.docs-ready: $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[docs]" -c constraints.txt
+	@touch $@
 
 clean: ## remove what was built, and nothing else
 	rm -rf $(VENV) $(SIMULATORS) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,1 +1,4 @@
-"""Measurements: run by hand or by make, recorded as CSV with the hardware they were made on."""
+"""Benchmarks: run by hand or by make; results are CSV files that name their hardware.
+
+README.md lists the question, command and result file of each.
+"""

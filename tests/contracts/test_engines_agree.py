@@ -1,13 +1,19 @@
-"""Every method gives the same on every engine as on the reference, state by state."""
+"""Every method ends with the same states on every engine as on the reference."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from support.engine_agreement import (
+    TOLERANCE,
+    comparable_method,
+    largest_gap,
+    train,
+    with_sgd,
+)
 from support.tiny_federation import METHOD_NAMES, Federation, make_federation, make_method
 from torch import nn
 
-from benchmarks.engine_agreement import STATED, by_descent, comparable, gap, trained
 from fedquilt.core.tree import leaves, same_bits
 from fedquilt.engines.client_states import StatesInMemory
 from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
@@ -27,31 +33,31 @@ def _trained(federation: Federation, method: Method, engine: SequentialEngine) -
 
 
 def _draws_inside_steps(federation: Federation) -> bool:
-    """Dropout draws from one stream, so clients that take turns draw other numbers."""
+    """Dropout draws from one stream, so interleaved clients draw other numbers."""
     modules = federation.task.build_network().modules()
     return any(isinstance(module, nn.Dropout) and module.p > 0 for module in modules)
 
 
 @every_method
-def test_recorded_on_a_cpu_is_the_reference_bit_for_bit(name: str) -> None:
-    method = by_descent(make_method(name))
+def test_cuda_graph_on_a_cpu_is_the_reference_bit_for_bit(name: str) -> None:
+    method = with_sgd(make_method(name))
     federation = make_federation(rounds=3, annotated=((0,), (1,), (2,), (0, 1))).fitted(method)
     slots = 1 if _draws_inside_steps(federation) else 2
-    kept, recorded_kept = StatesInMemory(), StatesInMemory()
+    kept, graph_kept = StatesInMemory(), StatesInMemory()
     expected = _trained(federation, method, federation.engine(kept))
     engine = CudaGraphEngine(
         federation.task,
         federation.clients,
-        states=recorded_kept,
+        states=graph_kept,
         device="cpu",
         slots=slots,
         channels_last=False,
     )
     assert same_bits(_trained(federation, method, engine), expected)
-    assert engine.unrecordable is None
+    assert engine.capture_failure is None
     engine.write_states()
     for client in federation.clients:
-        assert same_bits(recorded_kept.get(client), kept.get(client))
+        assert same_bits(graph_kept.get(client), kept.get(client))
 
 
 @every_method
@@ -69,22 +75,23 @@ def test_threaded_is_the_reference_bit_for_bit(name: str, monkeypatch: pytest.Mo
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @every_method
-def test_recorded_on_a_gpu_is_close_to_the_reference(name: str) -> None:
-    method = comparable(name)
+def test_cuda_graph_on_a_gpu_is_close_to_the_reference(name: str) -> None:
+    method = comparable_method(name)
     federation = make_federation(rounds=3).fitted(method)
     assert not _draws_inside_steps(federation)  # other numbers on a GPU
-    expected = trained(federation, method, federation.engine())
+    expected = train(federation, method, federation.engine())
     engine = CudaGraphEngine(federation.task, federation.clients, device="cuda", exact=True)
-    found = trained(federation, method, engine)
-    assert engine.unrecordable is None
-    if gap(expected, found) > STATED:  # then no further than a last digit moves the reference
-        shifted = trained(federation, method, federation.engine(), shift=0)
-        assert gap(expected, found) < 10 * gap(expected, shifted)
+    found = train(federation, method, engine)
+    assert engine.capture_failure is None
+    gap = largest_gap(expected, found)
+    if gap > TOLERANCE:  # then at most as far as a change of a last digit moves the reference
+        shifted = train(federation, method, federation.engine(), shift=0)
+        assert gap < 10 * largest_gap(expected, shifted)
 
 
 @every_method
-def test_layouts_of_the_device_do_not_leave_the_recorded_engine(name: str) -> None:
-    method = by_descent(make_method(name))
+def test_layouts_of_the_device_do_not_leave_the_cuda_graph_engine(name: str) -> None:
+    method = with_sgd(make_method(name))
     federation = make_federation(rounds=1).fitted(method)
     kept = StatesInMemory()
     engine = CudaGraphEngine(federation.task, federation.clients, states=kept, device="cpu")

@@ -1,4 +1,4 @@
-"""The CUDA graph engine against the reference where streams matter: the same on a CPU and a GPU."""
+"""The CUDA graph engine against the sequential one where streams matter, on a CPU and a GPU."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.engine_agreement import TOLERANCE, largest_gap, train
 from support.tiny_federation import Federation, make_federation, make_method
 
-from benchmarks.engine_agreement import STATED, gap, trained
 from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
 from fedquilt.runs.checkpoint import Checkpoints
 from fedquilt.training.method import Method
@@ -21,8 +21,8 @@ every_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", ma
 
 
 def _unequal() -> Federation:
-    """Seven clients of seven sizes, so that most epochs end with a batch of another length."""
-    sizes = {f"site_{place}": 9 + 3 * place for place in range(len(MANY))}
+    """Seven clients of seven sizes, so that most epochs end with a tail batch."""
+    sizes = {f"site_{index}": 9 + 3 * index for index in range(len(MANY))}
     return make_federation(annotated=MANY, images_each=30).shortened(**sizes)
 
 
@@ -35,7 +35,7 @@ def _by_descent(name: str) -> Method:
 @pytest.mark.parametrize("slots", [1, 3])
 @pytest.mark.parametrize("name", ["scaffold", "fedmlp"])  # states as large as a model, and stages
 def test_few_slots_and_no_room_for_states(name: str, slots: int, device: str) -> None:
-    """Slots are used again, and what clients keep waits in pinned memory meanwhile."""
+    """Slots are reused, and client states are kept in pinned memory."""
     method, federation = _by_descent(name), _unequal()
     engine = CudaGraphEngine(
         federation.task,
@@ -45,13 +45,13 @@ def test_few_slots_and_no_room_for_states(name: str, slots: int, device: str) ->
         exact=True,
         device_state_bytes=0,
     )
-    found = trained(federation, method, engine)
-    assert engine.unrecordable is None
-    assert gap(trained(federation, method, federation.engine()), found) <= STATED
+    found = train(federation, method, engine)
+    assert engine.capture_failure is None
+    assert largest_gap(train(federation, method, federation.engine()), found) <= TOLERANCE
 
 
 @every_device
-def test_a_resumed_run_goes_on_as_the_undisturbed_one(device: str, tmp_path: Path) -> None:
+def test_a_resumed_run_agrees_with_an_uninterrupted_one(device: str, tmp_path: Path) -> None:
     method, federation = _by_descent("scaffold"), _unequal()
 
     def engine(states: Checkpoints) -> CudaGraphEngine:
@@ -59,7 +59,7 @@ def test_a_resumed_run_goes_on_as_the_undisturbed_one(device: str, tmp_path: Pat
             federation.task, federation.clients, states=states, device=device, slots=3, exact=True
         )
 
-    whole = trained(federation, method, engine(Checkpoints(tmp_path / "whole")))
+    whole = train(federation, method, engine(Checkpoints(tmp_path / "whole")))
     cut = Checkpoints(tmp_path / "cut")
     begun = engine(cut)
     server = start_server(method, federation.task, begun)
@@ -74,4 +74,4 @@ def test_a_resumed_run_goes_on_as_the_undisturbed_one(device: str, tmp_path: Pat
         method, federation.task, engine(again), saved.server, first_round=saved.round_count
     ):
         server = round_.server
-    assert gap(whole, server) <= STATED
+    assert largest_gap(whole, server) <= TOLERANCE

@@ -1,12 +1,11 @@
-"""A run that is killed without warning ends, resumed, with the same bits."""
+"""A run that is killed and resumed ends with the same bits."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-
-from benchmarks.kill_and_resume import RECIPE, kill_after, outcome, run_to_the_end
+from support.kill_and_resume import RECIPE, kill_after, outcome, run_to_the_end
 
 
 @pytest.mark.slow

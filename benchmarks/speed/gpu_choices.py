@@ -1,9 +1,9 @@
-"""What the CUDA graph engine's choices are worth, and how much of a round is not steps.
+"""What the CUDA graph engine's design choices are worth, and how much of a round is not steps.
 
-    python -m benchmarks.gpu_choices [--methods fedavg-pl fedlsm] [--sizes 28 64 224]
+    python -m benchmarks.speed.gpu_choices [--methods fedavg-pl fedlsm] [--sizes 28 64 224]
 
-Whole rounds and steps alone as in ``benchmarks.gpu``, FedMLP in its warm-up, each choice in a
-process of its own: some are settings of the driver, which reads them once.
+Whole rounds and steps alone as in ``benchmarks.speed.gpu``, FedMLP in its warm-up. Each choice runs
+in a new process: some are settings that the driver reads once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from itertools import product
 
 import torch
 
-from benchmarks.gpu import (
+from benchmarks.harness.result_csv import write_results
+from benchmarks.speed.gpu import (
     BATCH,
     CLIENTS,
     clients_of,
@@ -26,57 +27,55 @@ from benchmarks.gpu import (
     method_of,
     task_of,
 )
-from benchmarks.recording import write_results
-from fedquilt.engines.cuda_graph import batch_chunk as chunk_file
-from fedquilt.engines.cuda_graph import scheduler as turns_file
+from fedquilt.engines.cuda_graph import batch_chunk, scheduler
 from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
 from fedquilt.engines.cuda_graph.kernel_search import DeviceShare
 
-STEPS = (40, 160)  # two lengths of a round tell its steps from the rest
+STEPS = (40, 160)  # of a round: two lengths separate its steps from its fixed cost
 ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class Choice:
-    waves: int = 1  # in which the clients have their turn
+    waves: int = 1  # groups of clients, trained one after another
     connections: int | None = None  # hardware queues for streams; the driver's default is 8
-    head_start: int = turns_file.HEAD_START  # a client's steps before the next one is opened
-    kernels: type[CudaGraphEngine] = CudaGraphEngine  # how they are chosen
-    chunk_share: float = chunk_file.MEMORY_SHARE  # of the device's memory, for a client's chunk
+    lead_steps: int = scheduler.LEAD_STEPS  # a client's steps before the next one begins
+    kernels: type[CudaGraphEngine] = CudaGraphEngine  # how cuDNN's kernels are chosen
+    chunk_share: float = batch_chunk.MEMORY_SHARE  # of the device's memory, for a client's chunk
 
 
-class Unsearched(CudaGraphEngine):
-    """cuDNN's kernels by its own rules of thumb."""
+class NotTimed(CudaGraphEngine):
+    """Uses cuDNN's heuristics to choose kernels."""
 
-    def _kernels(self) -> AbstractContextManager[object]:
+    def _cudnn_flags(self) -> AbstractContextManager[object]:
         return torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=True)
 
 
-class SearchedAlone(CudaGraphEngine):
-    """cuDNN's kernels by their times with the whole device to themselves."""
+class TimedOnWholeDevice(CudaGraphEngine):
+    """Times cuDNN's kernels on the whole device instead of a share of it."""
 
-    def _share_to_search_on(self, slots: int) -> DeviceShare | None:
+    def _search_share(self, slots: int) -> DeviceShare | None:
         return None
 
 
-class SearchedWhole(CudaGraphEngine):
-    """cuDNN times all its kernels; without a word it stops at ten."""
+class AllTimed(CudaGraphEngine):
+    """Times all of cuDNN's kernels, not only the first ten."""
 
-    def _kernels(self) -> AbstractContextManager[object]:
+    def _cudnn_flags(self) -> AbstractContextManager[object]:
         return torch.backends.cudnn.flags(
             enabled=True, benchmark=True, benchmark_limit=0, allow_tf32=True
         )
 
 
 CHOICES = {
-    "as it is": Choice(),
+    "default": Choice(),
     "half of the clients at a time": Choice(waves=2),
-    "no head start": Choice(head_start=1),
+    "no lead steps": Choice(lead_steps=1),
     "32 hardware queues": Choice(connections=32),
-    "kernels searched on the whole device": Choice(kernels=SearchedAlone),
-    "all kernels searched": Choice(kernels=SearchedWhole),
-    "kernels by rules of thumb": Choice(kernels=Unsearched),
-    "shorter chunks": Choice(chunk_share=chunk_file.MEMORY_SHARE / 4),
+    "kernels timed on the whole device": Choice(kernels=TimedOnWholeDevice),
+    "all kernels timed": Choice(kernels=AllTimed),
+    "kernels by heuristics": Choice(kernels=NotTimed),
+    "shorter chunks": Choice(chunk_share=batch_chunk.MEMORY_SHARE / 4),
 }
 
 
@@ -84,8 +83,8 @@ def measure(name: str, trained: str, size: int) -> dict[str, object]:
     choice = CHOICES[name]
     if choice.connections is not None:
         os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(choice.connections)
-    turns_file.HEAD_START = choice.head_start
-    chunk_file.MEMORY_SHARE = choice.chunk_share
+    scheduler.LEAD_STEPS = choice.lead_steps
+    batch_chunk.MEMORY_SHARE = choice.chunk_share
     many = clients_of(size, CLIENTS[size])
     seconds = {}
     for steps in STEPS:
@@ -121,7 +120,7 @@ def main() -> None:
         with context.Pool(1) as process:
             rows.append(process.apply(measure, case))
         print(rows[-1], flush=True)
-        write_results("gpu_choices", rows, device="cuda")  # as in benchmarks.gpu
+        write_results("speed/gpu_choices", rows, device="cuda")  # as in benchmarks.speed.gpu
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""The seed methods side by side on real photographs: where they belong, and with missing classes.
+"""The benchmark methods compared on photographs.
 
-    python -m benchmarks.seed_methods --data scenes=FOLDER cifar10=FOLDER --weights FILE
+    python -m benchmarks.studies.methods_compared --data scenes=FOLDER cifar10=FOLDER --weights FILE
 
-Every method runs in the setting it was made for, beside the plain methods it has to beat there,
-and in the missing-class setting. All train a ResNet-18 from the same pretrained weights at 64 px
-for the same steps with batches of 32, as a rule by Adam in rounds of one epoch. Clients that know
-positives of one class alone average after every step instead, by SGD, as FedAwS asks for. Except
-for that learning rate, chosen on seed 100 for FedAwS, nothing was tuned.
+Every method runs in the setting it was designed for, beside the baselines of that setting, and in
+the missing-class setting. All train a ResNet-18 from the same pretrained weights at 64 px for the
+same number of steps with batches of 32. Rounds are one epoch of Adam. Clients that hold positives
+of a single class aggregate after every SGD step instead, as FedAwS requires. Only the learning
+rate of that SGD was tuned, for FedAwS with random seed 100.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kept_runs import make_runs, summaries
-from benchmarks.recording import write_results
+from benchmarks.harness.result_csv import write_results
+from benchmarks.harness.resumable_runs import make_runs, summaries
 from fedquilt.recipes.recipe import Recipe, recipe_from, with_overrides
 
 CLASSES = {"scenes": 5, "cifar10": 10}
 ROUNDS = {"scenes": 20, "cifar10": 10}  # of one epoch
-STEPS = {"scenes": 200, "cifar10": 150}  # a client's in all these rounds
+STEPS = {"scenes": 200, "cifar10": 150}  # of a client over all rounds
 IN_EPOCHS = {"optimizer": "adam", "lr": 1e-4, "epochs": 1}
 STEP_BY_STEP = {"optimizer": "sgd", "lr": 0.3, "steps": 1}
 FULL = {"name": "full"}
@@ -30,7 +30,7 @@ MISSING = "missing classes"
 POSITIVES = "positives only"
 STEPWISE = ("fedaws", "fedalc")  # in every setting
 
-SEEDLINGS: dict[str, dict[str, Any]] = {
+STUDIED: dict[str, dict[str, Any]] = {
     "fedlsm": {},
     "fednca-ml": {},
     "fedlgt": {},
@@ -42,14 +42,14 @@ SEEDLINGS: dict[str, dict[str, Any]] = {
     "scene-gcn": {},
     "site-aware": {},
 }
-PLAIN: dict[str, dict[str, Any]] = {
+BASELINES: dict[str, dict[str, Any]] = {
     "fedavg": {},
     "fedavg-pl": {},
     "fedmlp": {"negative_share": 0.03, "positive_share": 0.03, "rounding": "ceil"},
 }
 
-# The setting a method was made for, and whom it is compared with there.
-MADE_FOR = {
+# Setting: the methods designed for it, then the baselines.
+DESIGNED_FOR = {
     "identified classes": ("fedlsm", "fedavg", "fedavg-pl", "fedmlp"),
     "one class each": ("fpsl", "fedavg", "fedavg-pl", "fedmlp"),
     "Dirichlet, half of the classes": ("fednca-ml", "fedavg"),
@@ -60,8 +60,8 @@ MADE_FOR = {
 }
 
 
-def handed_out(setting: str, classes: int) -> dict[str, Any]:
-    """Partition and annotation of a setting, with as many clients as classes."""
+def partition_and_annotation(setting: str, classes: int) -> dict[str, Any]:
+    """Return the recipe settings of a setting, with one client per class."""
     even = {"name": "iid", "clients": classes}
     skewed = {"clients": classes, "concentration": 0.5}
     missing = {"name": "missing", "missing": 3 * classes // 5 + 1 if classes > 5 else 3}
@@ -111,11 +111,11 @@ def recipe_for(
     is_stepwise = setting == POSITIVES or method in STEPWISE
     rounds = STEPS[data] if is_stepwise else ROUNDS[data]
     training = STEP_BY_STEP if is_stepwise else IN_EPOCHS
-    own = SEEDLINGS.get(method, PLAIN.get(method, {}))
+    own = STUDIED.get(method, BASELINES.get(method, {}))
     own = own | ({"warmup_rounds": rounds // 2} if method == "fedmlp" else {})
     settings = {
         "data": data_of(data, options.data[data], seed),
-        **handed_out(setting, CLASSES[data]),
+        **partition_and_annotation(setting, CLASSES[data]),
         "model": {"backbone": "resnet18", "weights": str(options.weights), "small_stem": True},
         "method": {
             "name": method,
@@ -131,11 +131,11 @@ def recipe_for(
 
 
 def cells(data: list[str], only: list[str] | None) -> list[tuple[str, str, str]]:
-    """(data, setting, method), the made-for settings first."""
+    """Return (data, setting, method), the missing-class setting last."""
     wanted = [
         (each, setting, method)
         for each in data
-        for setting, methods in [*MADE_FOR.items(), (MISSING, (*SEEDLINGS, *PLAIN))]
+        for setting, methods in [*DESIGNED_FOR.items(), (MISSING, (*STUDIED, *BASELINES))]
         for method in methods
     ]
     return [cell for cell in wanted if only is None or cell[2] in only or cell[1] in only]
@@ -149,7 +149,7 @@ def common_options(about: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--weights", type=Path, required=True, help="the ResNet-18 safetensors")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="float32")
-    parser.add_argument("--workers", type=int, help="runs at a time; one per core if left out")
+    parser.add_argument("--workers", type=int, help="runs at a time (default: one per core)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--cache", type=Path, default=Path(".cache/fedquilt"))
     return parser
@@ -164,22 +164,22 @@ def main() -> None:
     parser = common_options(__doc__)
     parser.add_argument("--only", nargs="+", help="these methods or settings")
     parser.add_argument("--set", action="append", default=[], help="as in fedquilt run --set")
-    parser.add_argument("--name", default="seed_methods", help="of the CSV file")
+    parser.add_argument("--name", default="methods_compared", help="of the CSV file")
     options = parser.parse_args()
     options.data = dict(options.data)
     chosen = cells(list(options.data), options.only)
     if not chosen:
-        parser.error(f"no method or setting is called {' or '.join(options.only)}")
+        parser.error(f"--only: no method or setting is called {' or '.join(options.only)}")
     columns = ("data", "setting", "method")
     wanted = {
         tuple(zip((*columns, "seed"), (*cell, str(seed)))): recipe_for(
             options, *cell, seed, options.set
         )
-        for seed in options.seeds  # a whole table of the first seed before any other
+        for seed in options.seeds  # the first seed's whole table before the next seed
         for cell in chosen
     }
     made = make_runs(
-        options.name,
+        f"studies/{options.name}",
         wanted,
         cache=options.cache,
         device=options.device,
@@ -188,7 +188,7 @@ def main() -> None:
     rows = summaries(made, columns, chosen)
     for row in rows:
         print(*(row[name] for name in (*columns, "runs", "macro_auc")))
-    write_results(options.name, rows, options.device)
+    write_results(f"studies/{options.name}", rows, options.device)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """Images per second on one GPU: the CUDA graph engine against the eager loop and against its bound.
 
-    python -m benchmarks.gpu [--methods fedavg-pl fedmlp] [--sizes 28 64 224] [--stages warm-up]
+    python -m benchmarks.speed.gpu [--methods fedavg-pl fedmlp] [--sizes 28 64 224]
 
-All engines train the same ResNet-18 on the same images, which lie on the device. A measurement is
-whole rounds: broadcast, training, aggregation; the first, which also records, is told apart. The
-eager loop is measured on one client: the others would take as long, one after another. The
-bound is one client that holds everything and takes batches of 32 x clients, recorded as well.
-Steps alone, without the rest of a round and without making batches, are measured beside them,
-and so is a bare loop of such steps, written by hand as in a script.
+All engines train the same ResNet-18 on the same images, which are in device memory. A measurement
+is whole rounds: broadcast, training, aggregation. The first round, which also captures the CUDA
+graphs, is reported apart. The eager loop is the sequential engine with one client: it trains
+clients one after another, each in the same time. The bound is one client that holds all images
+and takes batches of 32 x clients, by CUDA graphs too. Steps alone, without the rest of a round and
+without making batches, are measured as well, and so is a hand-written loop of such steps.
+
+Every run adds its rows to ``results/speed/gpu.csv`` under a new number in the column ``run``.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from benchmarks.recording import write_results
+from benchmarks.harness.result_csv import read_results, write_results
 from fedquilt.core.registry import find
 from fedquilt.data.augmentation.views import Preprocessing, Views
 from fedquilt.data.client_data import ClientData
@@ -42,20 +44,20 @@ CLIENTS = {28: 10, 64: 10, 224: 8}
 EPOCH = 40  # steps over a client's images
 REPLAYS = 40  # of every slot's step
 STAGES = ("training", "warm-up", "after warm-up")  # FedMLP has the last two, others the first
-TARGETS = {28: (14, 0.40), 64: (13, 0.50), 224: (3.5, 0.90)}  # against eager, of the bound
+TARGETS = {28: (14, 0.40), 64: (13, 0.50), 224: (3.5, 0.90)}  # times eager, share of the bound
 
 
 @lru_cache(maxsize=1)
 def noise(size: int) -> Tensor:
-    """A step costs the same whatever is in the images."""
+    """Return random images: the cost of a step does not depend on their content."""
     count = CLIENTS[size] * EPOCH * BATCH
     return torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, device="cuda").cpu()
 
 
 def clients_of(size: int, count: int) -> dict[str, ClientData]:
-    """Half of each image's labels are blank, the same ones for one client as for many.
+    """Return clients that annotate half of each image's labels, the same half for any ``count``.
 
-    With complete labels some methods do less: FedLSM has no teacher then.
+    With complete labels some methods do less work: FedLSM uses no teacher then.
     """
     images = noise(size)
     total, each = len(images), len(images) // count
@@ -88,7 +90,7 @@ def task_of(method: Method, clients: dict[str, ClientData], size: int) -> Task:
 
 
 def method_of(name: str, steps: int, stage: str, together: int = 1) -> Method:
-    """With the batches of so many clients ``together`` in one."""
+    """Return a method whose batches are as large as those of ``together`` clients."""
     method: Method = find("method", METHODS, name)()
     training = replace(
         method.training, batch_size=BATCH * together, steps=steps, precision="bfloat16", epochs=1
@@ -107,7 +109,7 @@ def method_of(name: str, steps: int, stage: str, together: int = 1) -> Method:
 def images_per_second(
     engine: SequentialEngine, method: Method, task: Task, rounds: int, clients: int | None = None
 ) -> tuple[float, float]:
-    """Of the median of whole rounds, and the seconds of one more before them."""
+    """Return the median over whole rounds, and the seconds of the first round, left out of it."""
     server = start_server(method, task, engine)
     cohort = sorted(task.clients)[:clients]
     images = len(cohort) * method.training.batch_size * (method.training.steps or 0)
@@ -123,27 +125,27 @@ def images_per_second(
 
 
 def images_per_second_in_steps(engine: CudaGraphEngine, batch_size: int) -> float | None:
-    """While every slot plays the first batch of its chunk again and again; None if it cannot."""
-    if engine.unrecordable:
+    """Measure replays of every slot's step on one batch; None if steps are not captured."""
+    if engine.capture_failure:
         return None
-    playing = [(slot, next(iter(slot.recordings.values()))) for slot in engine._slots]
+    steps = [(slot, next(iter(slot.captured_steps.values()))) for slot in engine._slots]
 
-    def play(count: int) -> None:
+    def replay(count: int) -> None:
         for _ in range(count):
-            for slot, recording in playing:
-                with slot.at_work():
-                    recording.chunk.next.zero_()
-                    recording.player.play()
+            for slot, captured in steps:
+                with slot.on_stream():
+                    captured.chunk.next.zero_()
+                    captured.step.replay()
         torch.cuda.synchronize()
 
-    play(5)
+    replay(5)
     began = time.perf_counter()
-    play(REPLAYS)
-    return REPLAYS * len(playing) * batch_size / (time.perf_counter() - began)
+    replay(REPLAYS)
+    return REPLAYS * len(steps) * batch_size / (time.perf_counter() - began)
 
 
-def images_per_second_in_a_bare_loop(size: int, steps: int) -> float:
-    """Plain steps of one network by Adam, none of them recorded, on a batch that is there."""
+def images_per_second_by_hand(size: int, steps: int) -> float:
+    """Measure eager steps of one network by Adam, on one batch in device memory."""
     channels_last = torch.channels_last
     network = (
         timm.create_model("resnet18", num_classes=CLASSES).cuda().to(memory_format=channels_last)
@@ -173,11 +175,11 @@ def measure(name: str, size: int, stage: str, rounds: int, steps: int) -> dict[s
     many = clients_of(size, count)
     method = method_of(name, steps, stage)
     task = task_of(method, many, size)
-    recorded = CudaGraphEngine(task, many)
-    fast, recording = images_per_second(recorded, method, task, rounds)
-    fast_steps = images_per_second_in_steps(recorded, BATCH)
-    reason = recorded.unrecordable or ""
-    del recorded
+    engine = CudaGraphEngine(task, many)
+    fast, first_round = images_per_second(engine, method, task, rounds)
+    fast_steps = images_per_second_in_steps(engine, BATCH)
+    reason = engine.capture_failure or ""
+    del engine
     there = on_device(many, device)
     loop = SequentialEngine(
         task,
@@ -188,7 +190,7 @@ def measure(name: str, size: int, stage: str, rounds: int, steps: int) -> dict[s
         device="cuda",
     )
     eager, _ = images_per_second(loop, method, task, 1, clients=1)
-    bare = images_per_second_in_a_bare_loop(size, steps) if name == "fedavg-pl" else None
+    bare = images_per_second_by_hand(size, steps) if name == "fedavg-pl" else None
     one = clients_of(size, 1)
     wide = method_of(name, steps, stage, together=count)
     alone = task_of(wide, one, size)
@@ -203,9 +205,9 @@ def measure(name: str, size: int, stage: str, rounds: int, steps: int) -> dict[s
         "pixels": size,
         "clients": count,
         "steps_a_round": steps,
-        "first_round_s": round(recording, 1),
+        "first_round_s": round(first_round, 1),
         "eager_images_per_s": round(eager),
-        "recorded_images_per_s": round(fast),
+        "cuda_graph_images_per_s": round(fast),
         "bound_images_per_s": round(bound),
         "bare_images_per_s": bare and round(bare),
         "against_eager": round(fast / eager, 2),
@@ -216,7 +218,7 @@ def measure(name: str, size: int, stage: str, rounds: int, steps: int) -> dict[s
         "of_the_bound_in_steps": fast_steps and bound_steps and round(fast_steps / bound_steps, 3),
         "target_against_eager": TARGETS[size][0],
         "target_of_the_bound": TARGETS[size][1],
-        "unrecordable": reason,
+        "capture_failure": reason,
     }
 
 
@@ -227,16 +229,21 @@ def main() -> None:
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=3 * EPOCH, help="per client and round")
-    parser.add_argument("--out", default="gpu", help="name of the CSV in benchmarks/results")
+    parser.add_argument("--out", default="gpu", help="name of the CSV file")
     options = parser.parse_args()
+    result = f"speed/{options.out}"
+    earlier = read_results(result)
+    run = 1 + max((int(row["run"]) for row in earlier), default=0)
     rows = []
     for size in options.sizes:
         for name in options.methods:
             own = STAGES[1:] if name == "fedmlp" else STAGES[:1]
             for stage in [stage for stage in own if stage in options.stages]:
-                rows.append(measure(name, size, stage, options.rounds, options.steps))
+                found = measure(name, size, stage, options.rounds, options.steps)
+                rows.append({"run": run} | found)
                 print(rows[-1], flush=True)
-                write_results(options.out, rows, device="cuda")  # a lent machine may be taken away
+                # After every row: a borrowed machine may be taken away before the last one.
+                write_results(result, rows, device="cuda", earlier=earlier)
 
 
 if __name__ == "__main__":

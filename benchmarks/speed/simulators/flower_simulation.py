@@ -1,4 +1,4 @@
-"""The federation in Flower's simulation: a client app in ray's actors and its FedAvg strategy."""
+"""The federation in Flower's simulation: a ClientApp in ray actors and its FedAvg strategy."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
-from benchmarks.simulated_federation import (
+from benchmarks.speed.simulators.simulated_federation import (
     BATCH,
     LEARNING_RATE,
-    Course,
     Federation,
+    RoundLog,
     local_loss,
     make_federation,
     shuffled,
@@ -33,8 +33,8 @@ client_app = ClientApp()
 
 
 @cache
-def home(setting: str) -> tuple[Federation, Network]:
-    """An actor's own images and network, made once: only weights travel."""
+def local_federation(setting: str) -> tuple[Federation, Network]:
+    """Build an actor's images and network once: only weights are sent."""
     torch.set_num_threads(1)
     federation = make_federation(setting)
     return federation, federation.task.build_network().train()
@@ -43,7 +43,7 @@ def home(setting: str) -> tuple[Federation, Network]:
 @client_app.train()
 def train(message: Message, context: Context) -> Message:
     config = message.content["config"]
-    federation, network = home(config["setting"])
+    federation, network = local_federation(config["setting"])
     task = federation.task
     data = federation.clients[task.clients[context.node_config["partition-id"]]]
     network.load_state_dict(message.content["arrays"].to_torch_state_dict())
@@ -60,10 +60,10 @@ def train(message: Message, context: Context) -> Message:
     return Message(RecordDict(sent), reply_to=message)
 
 
-def run(setting: str, rounds: int, actors: int) -> Course:
-    """Rounds with so many actors of one processor each; nothing of it is left behind."""
+def run(setting: str, rounds: int, actors: int) -> RoundLog:
+    """Run rounds with actors of one CPU each; end all processes and remove all files."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    course = Course(processor=processor_seconds)
+    log = RoundLog(cpu_clock=cpu_seconds)
     federation = make_federation(setting)
     server_app = ServerApp()
 
@@ -71,7 +71,7 @@ def run(setting: str, rounds: int, actors: int) -> Course:
     def main(grid: Grid, context: Context) -> None:  # noqa: ARG001 (Flower's signature)
         def after_round(number: int, arrays: ArrayRecord) -> None:
             if number:  # Flower also calls it before the first
-                course.end_round(arrays.to_torch_state_dict())
+                log.end_round(arrays.to_torch_state_dict())
 
         # The server starts before all clients are registered: it must wait for every one.
         everyone = len(federation.clients)
@@ -99,11 +99,11 @@ def run(setting: str, rounds: int, actors: int) -> Course:
             },
         )
         end_processes()
-    return course
+    return log
 
 
-def processor_seconds() -> float:
-    """Of this process and of all that ray started for it."""
+def cpu_seconds() -> float:
+    """Return the CPU seconds of this process and of all processes that ray started."""
     total = time.process_time()
     for child in psutil.Process().children(recursive=True):
         try:
@@ -115,7 +115,7 @@ def processor_seconds() -> float:
 
 
 def end_processes() -> None:
-    """Ray ends its own when it is shut down; one that lingers must not disturb the next turn."""
+    """Wait for ray's processes; kill those that would disturb the next turn."""
     children = psutil.Process().children(recursive=True)
     _, alive = psutil.wait_procs(children, timeout=10)
     for child in alive:

@@ -1,16 +1,16 @@
-"""Why a seed method did worse than FedAvg in ``seed_methods``: one ingredient changed at a time.
+"""Why some methods trail FedAvg in ``methods_compared``: one component changed at a time.
 
-    python -m benchmarks.seed_method_causes --data scenes=FOLDER cifar10=FOLDER --weights FILE
+    python -m benchmarks.studies.methods_explained --data scenes=FOLDER --weights FILE
 
-Everything else is as there, so a row here is read beside the same method's row in
-``seed_methods.csv``.
+All other settings are those of ``methods_compared``: compare a row with the same method's row in
+``methods_compared.csv``.
 """
 
 from __future__ import annotations
 
-from benchmarks.kept_runs import make_runs, summaries
-from benchmarks.recording import write_results
-from benchmarks.seed_methods import (
+from benchmarks.harness.result_csv import write_results
+from benchmarks.harness.resumable_runs import make_runs, summaries
+from benchmarks.studies.methods_compared import (
     MISSING,
     ROUNDS,
     STEP_BY_STEP,
@@ -19,15 +19,15 @@ from benchmarks.seed_methods import (
     recipe_for,
 )
 
-NAME = "seed_method_causes"
+NAME = "studies/methods_explained"
 NOTHING_FILLED_IN = ("method.thresholds=[0, 1]", "method.uncertain_thresholds=[0, 1]")
 LONGER = "three times the rounds"
-STEPWISE = "by SGD, averaged after every step"  # as FedAwS and FedALC train
+STEPWISE = "by SGD, averaged after every step"  # as in FedAwS and FedALC
 HALF = "Dirichlet, half of the classes"
 EVEN = "even, all labels"
 SKEWED = "Dirichlet, all labels"
 
-# (setting, method): the changes to try. FedAvg's own rows are what the others are compared with.
+# (setting, method): the changes to try. Rows of FedAvg are the reference of the others.
 ON_BOTH: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     (SKEWED, "site-aware"): {
         "graph network averaged too": ("method.share_graph=true",),
@@ -64,17 +64,17 @@ CHANGES = {
 }
 
 
-def lasting(rounds: int) -> tuple[str, ...]:
+def rounds_overrides(rounds: int) -> tuple[str, ...]:
     return (f"rounds={rounds}", f"evaluation.every={rounds}", f"checkpoint_every={rounds}")
 
 
 def all_changes(data: str, change: str, own: tuple[str, ...]) -> tuple[str, ...]:
-    """The overrides of a recipe; two names stand for what depends on the data."""
+    """Return the overrides of a recipe; those of two changes depend on the data."""
     if change == LONGER:
-        return lasting(3 * ROUNDS[data])
+        return rounds_overrides(3 * ROUNDS[data])
     if change == STEPWISE:
         training = (f"method.training.{name}={value}" for name, value in STEP_BY_STEP.items())
-        return (*lasting(STEPS[data]), *training)
+        return (*rounds_overrides(STEPS[data]), *training)
     return own
 
 

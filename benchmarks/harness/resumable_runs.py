@@ -1,67 +1,54 @@
-"""Many runs whose results are kept one by one: a run that is in the CSV is not made again.
+"""Many runs whose results are saved one by one, so that a benchmark can be interrupted.
 
-A borrowed machine may be gone before the last run is done.
+A run whose recipe is in the CSV file already is not repeated.
 """
 
 from __future__ import annotations
 
-import csv
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
-from benchmarks.recording import RESULTS, write_results
+from benchmarks.harness.result_csv import Row, read_results, write_results
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.parallel import run_all
 from fedquilt.runs.run_folder import RunFolder
 
 METRICS = ("macro_auc", "bacc", "map")
-Row = dict[str, Any]
-Facts = tuple[tuple[str, str], ...]  # what tells a run from others: (column, value), the seed last
+Key = tuple[tuple[str, str], ...]  # identifies a run: (column, value), the random seed last
 
 
 def make_runs(
-    name: str, wanted: Mapping[Facts, Recipe], *, cache: Path, device: str, workers: int | None
+    name: str, wanted: Mapping[Key, Recipe], *, cache: Path, device: str, workers: int | None
 ) -> list[Row]:
-    """Make those that ``<name>_runs.csv`` lacks; the rows of all of ``wanted`` that succeeded."""
-    rows = _read(f"{name}_runs")
-    known = {row["recipe"] for row in rows}
-    missing = {facts: recipe for facts, recipe in wanted.items() if recipe.hash not in known}
-    print(f"{len(wanted) - len(missing)} of {len(wanted)} runs are there already", flush=True)
+    """Run what ``<name>_runs.csv`` lacks; return the rows of all ``wanted`` runs that succeeded."""
+    rows = read_results(f"{name}_runs")
+    finished = {row["recipe"] for row in rows}
+    missing = {key: recipe for key, recipe in wanted.items() if recipe.hash not in finished}
+    print(f"{len(wanted) - len(missing)} of {len(wanted)} runs are finished already", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        waiting = {
-            RunFolder(Path(folder) / str(place)): facts for place, facts in enumerate(missing)
-        }
+        waiting = {RunFolder(Path(folder) / str(place)): key for place, key in enumerate(missing)}
 
-        def look(done: int, total: int) -> None:
+        def save_finished(done: int, total: int) -> None:
             for run in [run for run in waiting if run.result.exists()]:
-                facts = waiting.pop(run)
-                row = {**dict(facts), **_numbers(run), "recipe": wanted[facts].hash}
+                key = waiting.pop(run)
+                row = {**dict(key), **_numbers(run), "recipe": wanted[key].hash}
                 shutil.rmtree(run.checkpoints)
                 rows.append(write_results(f"{name}_runs", [row], device, earlier=rows)[0])
                 print(row, f"{done} of {total} rounds", flush=True)
 
         run_all(
-            {run.path: missing[facts] for run, facts in waiting.items()},
+            {run.path: missing[key] for run, key in waiting.items()},
             cache=cache,
             workers=workers,
             device=device,
-            progress=look,
+            progress=save_finished,
             failure=lambda path, error: print(f"failed: {path.name}: {str(error)[:300]}"),
         )
     hashes = {recipe.hash for recipe in wanted.values()}
     return [row for row in rows if row["recipe"] in hashes]
-
-
-def _read(name: str) -> list[Row]:
-    path = RESULTS / f"{name}.csv"
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def _numbers(run: RunFolder) -> Row:
@@ -71,7 +58,7 @@ def _numbers(run: RunFolder) -> Row:
 
 
 def summary(rows: list[Row]) -> Row:
-    """Mean and deviation over one cell's seeds, in percent."""
+    """Return mean and standard deviation over the random seeds of one cell, in percent."""
     rows = sorted(rows, key=lambda row: int(row["seed"]))
     found: Row = {"runs": len(rows), "seeds": " ".join(str(row["seed"]) for row in rows)}
     for metric in METRICS:
@@ -86,7 +73,7 @@ def summary(rows: list[Row]) -> Row:
 def summaries(
     rows: list[Row], columns: tuple[str, ...], cells: Iterable[tuple[str, ...]]
 ) -> list[Row]:
-    """One row for each cell, told by its ``columns``, of which there are runs."""
+    """Return one row per cell that has runs; ``columns`` identify a cell."""
     found = []
     for cell in cells:
         own = [row for row in rows if tuple(row[name] for name in columns) == cell]

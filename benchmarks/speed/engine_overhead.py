@@ -1,8 +1,10 @@
-"""The sequential engine against a hand-written PyTorch loop of the same steps, in one process.
+"""Overhead of the sequential engine over a hand-written PyTorch loop of the same steps.
 
-Both train FedAvg-PL for a round on the same images, network, batches and optimiser; the loop does
-nothing else. The two take turns, and the ratio of their processor times is the result: on one
-thread it is what they compute, whatever else the machine does meanwhile.
+    python -m benchmarks.speed.engine_overhead
+
+Both train FedAvg-PL for a round on the same images with the same network, batch size and optimizer,
+in one process. They alternate, and the result is the ratio of their CPU times: on one thread these
+do not depend on the machine's other load.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 
-from benchmarks.recording import write_results
+from benchmarks.harness.result_csv import write_results
 from fedquilt.data.augmentation.views import Preprocessing, Views
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.sequential import SequentialEngine
@@ -65,7 +67,7 @@ def by_engine(task: Task, engine: SequentialEngine, method: FedAvgPL, server: St
 
 
 def by_hand(model: Network, clients: dict[str, ClientData], lr: float) -> None:
-    """What a researcher would write for one round of FedAvg-PL."""
+    """Train one round of FedAvg-PL, as a researcher would write it."""
     start = {name: value.clone() for name, value in model.state_dict().items()}
     average = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in start.items()}
     for data in clients.values():
@@ -127,7 +129,7 @@ def main() -> None:
         row = {"setting": name} | measure(*setting)
         print(f"{name}: engine / hand-written = {row['median_ratio']:.3f}")
         rows.append(row)
-    write_results("engine_overhead", rows)
+    write_results("speed/engine_overhead", rows)
 
 
 if __name__ == "__main__":

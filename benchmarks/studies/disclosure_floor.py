@@ -1,4 +1,7 @@
-"""What the disclosure floor costs: FedMLP on the digits mosaic, at sites of many and few images."""
+"""Cost of the disclosure floor in accuracy: FedMLP on digit mosaics, at large and small sites.
+
+python -m benchmarks.studies.disclosure_floor
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.recording import write_results
+from benchmarks.harness.result_csv import write_results
 from fedquilt.recipes.recipe import Recipe, read_recipe
 from fedquilt.runs.finished_run import read_run
 from fedquilt.runs.parallel import run_all
@@ -16,8 +19,8 @@ from fedquilt.runs.simulation import simulate
 
 RECIPE = Path("src/fedquilt/recipes/files/digits-fedmlp.toml")
 SITES = 5
-# (images at a site, min_cell): positives are two in five. Where few are open, a share of them is
-# rounded up, or nothing would be filled in at all and prototypes would have no effect.
+# (images at a site, min_cell): two labels in five are positive. At small sites the share of
+# pseudo-labels is rounded up: rounded down it would be 0, and prototypes would have no effect.
 CELLS = [(100, 0), (100, 10), (100, 60), (20, 0), (20, 10)]
 
 
@@ -35,7 +38,7 @@ def recipe_of(images: int, min_cell: int, seed: int) -> Recipe:
 
 
 def sites_above(recipe: Recipe, cache: Path) -> int:
-    """How many sites' prototypes leave: those with enough positives and negatives."""
+    """Count the sites that send prototypes: those with enough positives and negatives."""
     count = 0
     for data in simulate(recipe, cache).clients.values():
         positives, annotated = int(data.positive_counts().sum()), int(data.annotated_counts().sum())
@@ -70,7 +73,7 @@ def main() -> None:
                 row[f"{metric}_per_seed"] = " ".join(f"{value:.1f}" for value in values)
             rows.append(row | {"seeds": " ".join(map(str, options.seeds))})
             print(row)
-    write_results("disclosure_floor", rows)
+    write_results("studies/disclosure_floor", rows)
 
 
 if __name__ == "__main__":

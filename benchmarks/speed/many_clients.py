@@ -1,11 +1,11 @@
-"""Hundreds of clients on one GPU: more than slots, of unequal size, with states that spill.
+"""Hundreds of clients on one GPU: more than slots, unequal in size, states beyond device memory.
 
-    python -m benchmarks.many_clients [--clients 200] [--images 40000] [--pixels 64]
+    python -m benchmarks.speed.many_clients [--clients 200] [--images 40000] [--pixels 64]
 
-Every case trains the same network on the same images, an epoch a round; only how many clients hold
-them differs, how many of these take part, and where their states find room. Ten equal clients
-are the mark: what the others lose against them is the price of slots that are used again. The
-first rounds, in which steps are recorded, are told apart.
+Every case trains the same network on the same images, one epoch a round. Cases differ in the number
+of clients that hold the images, in the size of the cohort, and in where client states are kept. The
+reference is ten equal clients: the loss of speed against it is the cost of reusing slots. The first
+rounds, in which CUDA graphs are captured, are reported apart. Rows are added to earlier ones.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from benchmarks.gpu import BATCH, CLASSES, task_of
-from benchmarks.recording import Row, write_results
+from benchmarks.harness.result_csv import Row, read_results, write_results
+from benchmarks.speed.gpu import BATCH, CLASSES, task_of
 from fedquilt.core.registry import find
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
@@ -27,9 +27,10 @@ from fedquilt.methods import METHODS
 from fedquilt.training.method import Method
 from fedquilt.training.rounds import run_rounds, start_server
 
+RESULT = "speed/many_clients"
 FEW = 10
-FIRST = 5  # rounds in which nearly all steps are recorded
-SPREAD = 1.0  # of the logarithm of clients' sizes
+FIRST = 5  # rounds in which nearly all CUDA graphs are captured
+SPREAD = 1.0  # standard deviation of the logarithm of clients' sizes
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Case:
     method: str = "fedavg-pl"
     is_few: bool = False  # ten clients instead of all
     is_even: bool = False  # all of the same size
-    taking_part: float = 1.0  # share of the clients in a round
+    cohort_share: float = 1.0  # of the clients
     device_state_bytes: int | None = None  # by default a quarter of the device's memory
 
 
@@ -45,14 +46,14 @@ CASES = {
     "ten equal clients": Case(is_few=True, is_even=True),
     "many equal clients": Case(is_even=True),
     "many unequal clients": Case(),
-    "a quarter of them a round": Case(taking_part=0.25),
+    "a quarter of them a round": Case(cohort_share=0.25),
     "states on the device": Case("scaffold"),
     "states in pinned memory": Case("scaffold", device_state_bytes=0),
 }
 
 
 def sizes_of(count: int, images: int, *, is_even: bool) -> list[int]:
-    """Log-normal unless even, each at least 2, adding up to at most all images."""
+    """Return log-normal sizes, or equal ones; each at least 2, in sum at most ``images``."""
     random = torch.Generator().manual_seed(0)
     drawn = torch.zeros(count) if is_even else SPREAD * torch.randn(count, generator=random)
     shares = drawn.exp() / drawn.exp().sum()
@@ -60,7 +61,7 @@ def sizes_of(count: int, images: int, *, is_even: bool) -> list[int]:
 
 
 def clients_of(sizes: list[int], images: Tensor) -> dict[str, ClientData]:
-    """Each annotates every second class."""
+    """Return clients that annotate every second class each."""
     random = torch.Generator().manual_seed(1)
     labels = torch.randint(0, 2, (len(images), CLASSES), dtype=torch.uint8, generator=random)
     clients, start = {}, 0
@@ -93,13 +94,13 @@ def measure(name: str, count: int, images: Tensor, rounds: int, device: str, bac
     engine = CudaGraphEngine(
         task, clients, device=device, device_state_bytes=case.device_state_bytes
     )
-    cohort = max(1, round(case.taking_part * len(clients)))
-    played = list(
+    cohort = max(1, round(case.cohort_share * len(clients)))
+    rounds_done = list(
         run_rounds(method, task, engine, start_server(method, task, engine), cohort_size=cohort)
     )
     speeds = [
         sum(len(clients[client]) for client in each.cohort) / each.seconds
-        for each in played[FIRST:]
+        for each in rounds_done[FIRST:]
     ]
     sizes = sorted(len(data) for data in clients.values())
     return {
@@ -111,11 +112,11 @@ def measure(name: str, count: int, images: Tensor, rounds: int, device: str, bac
         "smallest": sizes[0],
         "largest": sizes[-1],
         "images": sum(sizes),
-        "first_rounds_s": " ".join(f"{each.seconds:.1f}" for each in played[:FIRST]),
+        "first_rounds_s": " ".join(f"{each.seconds:.1f}" for each in rounds_done[:FIRST]),
         "images_per_s": round(median(speeds)),
-        "last_loss": round(played[-1].loss, 4),
+        "last_loss": round(rounds_done[-1].loss, 4),
         "reserved_gib": round(torch.cuda.max_memory_reserved() / 2**30, 1) if is_cuda else None,
-        "unrecordable": engine.unrecordable or "",
+        "capture_failure": engine.capture_failure or "",
     }
 
 
@@ -130,14 +131,15 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", help="cpu to try the script")
     options = parser.parse_args()
     shape = (options.images, 3, options.pixels, options.pixels)
-    images = torch.randint(0, 256, shape, dtype=torch.uint8)  # a step costs the same on any
+    images = torch.randint(0, 256, shape, dtype=torch.uint8)  # content does not matter
+    earlier = read_results(RESULT)
     rows: list[Row] = []
     for name in options.cases:
         rows.append(
             measure(name, options.clients, images, options.rounds, options.device, options.backbone)
         )
         print(rows[-1], flush=True)
-        write_results("many_clients", rows, device=options.device)  # as in benchmarks.gpu
+        write_results(RESULT, rows, device=options.device, earlier=earlier)  # see gpu.py
         gc.collect()
         if options.device == "cuda":
             torch.cuda.empty_cache()

@@ -1,4 +1,7 @@
-"""Peak memory of the sequential engine with 10 and with 200 clients that share the same images."""
+"""Peak memory of the sequential engine with 10 and with 200 clients that share the same images.
+
+python -m benchmarks.speed.client_memory
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ IMAGES, CLASSES, PIXELS = 2000, 5, 64
 
 
 def peak_megabytes(method_name: str, backbone: str, client_count: int) -> float:
-    """Train two rounds, one step per client, with states and checkpoints on disk."""
+    """Train two rounds of one step per client, with states and checkpoints on disk."""
     from fedquilt.core.registry import find
     from fedquilt.data.augmentation.views import Preprocessing, Views
     from fedquilt.data.client_data import ClientData
@@ -68,17 +71,17 @@ def main() -> None:
     if one:
         print(json.dumps(peak_megabytes(one[0], one[1], int(one[2]))))
         return
-    from benchmarks.recording import write_results
+    from benchmarks.harness.result_csv import write_results
 
     rows = []
-    # SCAFFOLD keeps a second model per client: on disk, or 200 of them would fill the memory.
+    # SCAFFOLD keeps a second model per client: 200 of them in memory would show here.
     for method, backbone in (("fedavg-pl", "resnet18"), ("scaffold", "small-resnet")):
         peaks = {}
         for count in (10, 200):
             command = [
                 sys.executable,
                 "-m",
-                "benchmarks.client_memory",
+                "benchmarks.speed.client_memory",
                 "--one",
                 method,
                 backbone,
@@ -99,7 +102,7 @@ def main() -> None:
                 "ratio": round(ratio, 4),
             }
         )
-    write_results("client_memory", rows)
+    write_results("speed/client_memory", rows)
 
 
 if __name__ == "__main__":

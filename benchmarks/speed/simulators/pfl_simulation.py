@@ -18,11 +18,11 @@ from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 
-from benchmarks.simulated_federation import (
+from benchmarks.speed.simulators.simulated_federation import (
     BATCH,
     LEARNING_RATE,
-    Course,
     Federation,
+    RoundLog,
     local_loss,
     make_federation,
     shuffled,
@@ -31,7 +31,7 @@ from fedquilt.models.network import Network, read_weights
 
 
 class Learner(nn.Module):
-    """A network that knows its loss, as pfl wants it."""
+    """A network with its loss, as pfl requires."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()
@@ -42,27 +42,27 @@ class Learner(nn.Module):
 
     @torch.no_grad()
     def metrics(self, pixels: Tensor, labels: Tensor, known: Tensor) -> dict[str, Weighted]:
-        """Asked for in the first round, which is not measured."""
+        """Called in the first round, which is not measured."""
         return {
             "loss": Weighted(float(self.loss(pixels, labels, known)) * len(pixels), len(pixels))
         }
 
 
 class RoundEnd(TrainingProcessCallback):
-    """Notes when a round ended, and with which weights."""
+    """Logs the end of a round and its weights."""
 
-    def __init__(self, course: Course) -> None:
-        self._course = course
+    def __init__(self, log: RoundLog) -> None:
+        self._log = log
 
     def after_central_iteration(
         self, aggregate_metrics: Metrics, model: PyTorchModel, *, central_iteration: int
     ) -> tuple[bool, Metrics]:
-        self._course.end_round(read_weights(model.pytorch_model.network))
+        self._log.end_round(read_weights(model.pytorch_model.network))
         return False, Metrics()
 
 
 def users(federation: Federation) -> FederatedDataset:
-    """All clients in turn, each with its images in this round's order."""
+    """Return all clients in turn, each with its images in this round's order."""
     calls = itertools.count()
 
     def make_dataset(name: str) -> PyTorchTensorDataset:
@@ -75,8 +75,8 @@ def users(federation: Federation) -> FederatedDataset:
     )
 
 
-def run(setting: str, rounds: int) -> Course:
-    course = Course()
+def run(setting: str, rounds: int) -> RoundLog:
+    log = RoundLog()
     federation = make_federation(setting)
     learner = Learner(federation.task.build_network().train())
     model = PyTorchModel(
@@ -97,7 +97,7 @@ def run(setting: str, rounds: int) -> Course:
         NNTrainHyperParams(
             local_batch_size=BATCH, local_num_epochs=1, local_learning_rate=LEARNING_RATE
         ),
-        callbacks=[RoundEnd(course)],
+        callbacks=[RoundEnd(log)],
         send_metrics_to_platform=False,
     )
-    return course
+    return log

@@ -1,9 +1,9 @@
-"""Seconds and bytes of a round for a ResNet-18 (45 MB), three sites on loopback over TLS.
+"""Seconds and bytes of a deployed round: a ResNet-18 (45 MB), three sites on loopback over TLS.
 
-    python -m benchmarks.deploy [--rounds 6] [--out FOLDER]
+    python -m benchmarks.speed.deploy [--rounds 6]
 
-Every site trains one step of two images a round, so that almost all of a round is not training. The
-share that is training is measured at the sites, from request to reply.
+Every site trains one step of two images a round, so that a round is almost only overhead. The share
+of training is measured at the sites, from request to reply.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.recording import write_results
+from benchmarks.harness.result_csv import write_results
 from fedquilt.core.atomic_files import write_json
 from fedquilt.deploy.nvflare.demo import FEDQUILT, annotated_classes, free_port, write_sites
 from fedquilt.deploy.nvflare.provision import provision
@@ -68,13 +68,13 @@ def measure(rounds: int, folder: Path) -> dict[str, Any]:
     kits = provision(study, folder / "kits")
     started = [("server", "start", str(kits["server"]))]
     started += [("site", "start", str(kits[name]), str(path)) for name, path in sites.items()]
-    environment_ = os.environ | {"OMP_NUM_THREADS": "1"}
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment_}
+    variables = os.environ | {"OMP_NUM_THREADS": "1"}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": variables}
     processes = [subprocess.Popen([*FEDQUILT, *each], **quiet) for each in started]
     try:
         submit = ["deploy", "submit", str(folder / "study.json"), "--out", str(folder / "run")]
         command = [*FEDQUILT, *submit, "--kit", str(kits["coordinator"])]
-        subprocess.run(command, check=True, env=environment_)
+        subprocess.run(command, check=True, env=variables)
     finally:
         for each in processes:
             each.send_signal(signal.SIGTERM)
@@ -85,7 +85,7 @@ def measure(rounds: int, folder: Path) -> dict[str, Any]:
 
 
 def summary(history: list[dict[str, Any]], sites: list[Path]) -> dict[str, Any]:
-    """The first round is left out: sites load torch and their images in it."""
+    """Summarise all rounds but the first, in which sites import torch and load images."""
     later = history[1:]
     seconds = [record["seconds"] for record in later]
     training = [_slowest_answer(sites, record["round"] - 1) for record in later]
@@ -104,7 +104,7 @@ def summary(history: list[dict[str, Any]], sites: list[Path]) -> dict[str, Any]:
 
 
 def _slowest_answer(sites: list[Path], round_index: int) -> float:
-    """From a request to its reply, at the slowest site, by the sites' own audit trails."""
+    """Return the seconds from request to reply at the slowest site, by the sites' audit logs."""
     spans = []
     for site in sites:
         lines = [json.loads(line) for line in (site / "audit.jsonl").open()]
@@ -123,9 +123,11 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = measure(options.rounds + 1, Path(folder))
-    found["load_average"] = round(os.getloadavg()[0], 1)  # above 4 others had a share of the cores
+    found["load_average"] = round(
+        os.getloadavg()[0], 1
+    )  # above 4: other processes shared the cores
     print(found)
-    write_results("deploy", [found])
+    write_results("speed/deploy", [found])
     if found["median_seconds"] > LIMIT_SECONDS:
         raise SystemExit(f"a round takes longer than {LIMIT_SECONDS} s")
 

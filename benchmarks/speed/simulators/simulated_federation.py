@@ -1,4 +1,4 @@
-"""One federation for every simulator: the same images, network, order of images, loss and clock."""
+"""One federation for all simulators: the same images, network, order of images, loss and clock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedquilt.models.spec import ModelSpec
 from fedquilt.training.task import Task
 
 BATCH, LEARNING_RATE = 32, 0.1
-SIZES = (128, 160, 192)  # images of a client, in turn: an average must weigh them
+SIZES = (128, 160, 192)  # images of a client, in turn: aggregation has to use weights
 ANNOTATED = 2  # classes that a client annotates
 SETTINGS = {  # name: backbone, pixels, clients
     "small-cnn 16 px, 10 clients": ("small-cnn", 16, 10),
@@ -37,33 +37,33 @@ class Federation:
 
     @property
     def steps(self) -> int:
-        """Optimiser steps of all clients in a round."""
+        """Optimizer steps of all clients in a round."""
         return sum(-(-len(data) // BATCH) for data in self.clients.values())
 
 
 @dataclass
-class Course:
-    """When a simulator began and when each of its rounds ended, with which weights."""
+class RoundLog:
+    """When a simulator started, when each round ended, and the weights after each round."""
 
-    processor: Callable[[], float] = time.process_time  # seconds of all processes it runs in
+    cpu_clock: Callable[[], float] = time.process_time  # of all processes of the simulator
     wall: list[float] = field(default_factory=list)
-    busy: list[float] = field(default_factory=list)  # processor seconds at the same moments
+    cpu: list[float] = field(default_factory=list)  # CPU seconds at the same moments
     weights: list[Weights] = field(default_factory=list)  # after each round
 
     def __post_init__(self) -> None:
-        self._look_at_clocks()
+        self._read_clocks()
 
     def end_round(self, weights: Weights) -> None:
-        self._look_at_clocks()
+        self._read_clocks()
         self.weights.append(weights)
 
-    def _look_at_clocks(self) -> None:
+    def _read_clocks(self) -> None:
         self.wall.append(time.perf_counter())
-        self.busy.append(self.processor())
+        self.cpu.append(self.cpu_clock())
 
 
 def make_federation(setting: str, round_count: int = 1) -> Federation:
-    settle_memory()
+    warm_up_allocator()
     backbone, pixels, client_count = SETTINGS[setting]
     sizes = [SIZES[number % len(SIZES)] for number in range(client_count)]
     source = DigitsMosaic(canvas=pixels, train=sum(sizes), test=1)
@@ -87,23 +87,24 @@ def make_federation(setting: str, round_count: int = 1) -> Federation:
     return Federation(task, clients)
 
 
-def settle_memory() -> None:
-    """Have this process keep the memory it frees.
+def warm_up_allocator() -> None:
+    """Make glibc's allocator keep freed memory in this process, for every tool alike.
 
-    glibc learns to from the first large block it frees, and then a step of small-resnet takes a
-    tenth less; whichever tool happens to hold such a block would speed up all that come after it.
+    glibc raises its threshold after the first large block is freed, and a step of small-resnet then
+    takes a tenth less time. Without this, a tool that frees such a block would speed up all tools
+    that run after it.
     """
     torch.empty(30 << 20, dtype=torch.uint8)
 
 
 def shuffled(task: Task, data: ClientData, round_index: int) -> Tensor:
-    """A client's rows in the order in which fedquilt draws them this round."""
+    """Return a client's samples in the order in which fedquilt draws them this round."""
     order = generator_for(task.seed, "client", data.name, round_index, "order")
     return torch.randperm(len(data), generator=order)
 
 
 def local_loss(network: Network, pixels: Tensor, labels: Tensor, known: Tensor) -> Tensor:
-    """What a researcher would write: cross-entropy over the annotated entries."""
+    """Return the cross-entropy over the annotated entries, as a researcher would write it."""
     logits = network((pixels / 255 - 0.5) / 0.5).logits
     losses = F.binary_cross_entropy_with_logits(logits, labels.float(), reduction="none")
     return (losses * known).sum() / known.sum()

@@ -1,8 +1,10 @@
-"""FedMLP on real photographs, against FedAvg, FedAvg-PL and the full-label bound.
+"""FedMLP on photographs, against FedAvg, FedAvg-PL and the full-label bound.
 
-MIML scenes: 2,000 photographs, 5 classes, 5 sites, each of which annotates one class; 64 px; a
-ResNet-18 pretrained on TinyImageNet. The learning rate was chosen on seed 100, as FedAvg-PL's
-best of three; FedMLP's own settings were not tuned.
+    python -m benchmarks.studies.scenes --data FOLDER --weights FILE
+
+MIML scenes: 2,000 photographs, 5 classes, 5 clients that annotate one class each; 64 px; a
+ResNet-18 pretrained on TinyImageNet. The learning rate is the best of three for FedAvg-PL with
+random seed 100; FedMLP's own hyperparameters were not tuned.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kept_runs import make_runs, summary
-from benchmarks.recording import write_results
+from benchmarks.harness.result_csv import write_results
+from benchmarks.harness.resumable_runs import make_runs, summary
 from fedquilt.recipes.recipe import recipe_from, with_overrides
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -69,12 +71,14 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the folder miml_scenes")
     parser.add_argument("--weights", type=Path, required=True, help="the ResNet-18 safetensors")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--workers", type=int, help="runs at a time; one per core if left out")
+    parser.add_argument("--workers", type=int, help="runs at a time (default: one per core)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--decay", nargs="+", choices=[*DECAY], default=["none"])
     parser.add_argument("--methods", nargs="+", choices=[*METHODS], default=[*METHODS])
     parser.add_argument("--set", action="append", default=[], help="as in fedquilt run --set")
-    parser.add_argument("--name", default="scenes", help="of the CSV file")
+    parser.add_argument(
+        "--name", default="scenes", help="of the CSV file in benchmarks/results/studies"
+    )
     options = parser.parse_args()
     cells = [(method, decay) for decay in options.decay for method in options.methods]
     wanted = {
@@ -86,7 +90,7 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as cache:
         made = make_runs(
-            options.name,
+            f"studies/{options.name}",
             wanted,
             cache=Path(cache),
             device=options.device,
@@ -99,7 +103,7 @@ def main() -> None:
     ]
     for row in rows:
         print({key: row[key] for key in ("method", "weight_decay", "macro_auc", "bacc", "map")})
-    write_results(options.name, rows, options.device)
+    write_results(f"studies/{options.name}", rows, options.device)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Weight decay is a hidden variable: FedAvg-PL and FedMLP on the digits mosaic under each kind."""
+"""Effect of weight decay on unannotated head rows: FedAvg-PL and FedMLP on digit mosaics.
+
+python -m benchmarks.studies.weight_decay
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.recording import write_results
+from benchmarks.harness.result_csv import write_results
 from fedquilt.recipes.recipe import read_settings, recipe_from
 from fedquilt.runs.demo import BASE
 from fedquilt.runs.finished_run import read_run
@@ -60,7 +63,7 @@ def main() -> None:
                 row[f"{metric}_per_seed"] = " ".join(f"{value:.1f}" for value in values)
             rows.append(row | {"seeds": " ".join(map(str, seeds))})
             print(decay, "|", method, "| AUC", row["macro_auc"], "BACC", row["bacc"])
-    write_results("weight_decay", rows)
+    write_results("studies/weight_decay", rows)
 
 
 if __name__ == "__main__":

@@ -1,36 +1,34 @@
-"""A picture of ``seed_methods.csv``: how far each method is from FedAvg with the same seed.
+"""Plot ``methods_compared.csv``: the lead of each method over FedAvg with the same random seed.
 
-    python -m benchmarks.seed_methods_picture docs/pictures/seed_methods.png
+    python -m benchmarks.studies.methods_picture PICTURE.png
 
-Small dots are seeds, large ones their mean.
+Small dots are single seeds, large ones their mean.
 """
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.recording import RESULTS
-from benchmarks.seed_methods import MADE_FOR, MISSING, PLAIN, SEEDLINGS
+from benchmarks.harness.result_csv import read_results
+from benchmarks.studies.methods_compared import BASELINES, DESIGNED_FOR, MISSING, STUDIED
 from fedquilt.reports.style import QUIET, house_style, line_look, new_figure, save
 
 TITLES = {"cifar10": "CIFAR-10 composites", "scenes": "MIML scenes"}
-LABELS = {True: "in the setting it was made for", False: "with missing classes"}
+LABELS = {True: "in the setting it was designed for", False: "with missing classes"}
 Cells = Mapping[tuple[str, str, str], list[float]]  # data, setting, method: AUC by seed
 
 
 def read_cells() -> Cells:
-    with (RESULTS / "seed_methods.csv").open(newline="", encoding="utf-8") as file:
-        return {
-            (row["data"], row["setting"], row["method"]): [
-                float(value) for value in row["macro_auc_per_seed"].split()
-            ]
-            for row in csv.DictReader(file)
-        }
+    return {
+        (row["data"], row["setting"], row["method"]): [
+            float(value) for value in row["macro_auc_per_seed"].split()
+        ]
+        for row in read_results("studies/methods_compared")
+    }
 
 
 def lead(cells: Cells, data: str, setting: str, method: str) -> list[float]:
@@ -39,11 +37,11 @@ def lead(cells: Cells, data: str, setting: str, method: str) -> list[float]:
 
 
 def draw(axes: Any, cells: Cells, data: str) -> None:
-    methods = [*SEEDLINGS, *(name for name in PLAIN if name != "fedavg")]
-    home = {name: setting for setting, names in MADE_FOR.items() for name in names}
+    methods = [*STUDIED, *(name for name in BASELINES if name != "fedavg")]
+    home = {name: setting for setting, names in DESIGNED_FOR.items() for name in names}
     for place, method in enumerate(methods):
         for is_home in (True, False):
-            if is_home and method not in SEEDLINGS:
+            if is_home and method not in STUDIED:
                 continue
             values = lead(cells, data, home[method] if is_home else MISSING, method)
             height = place + (-0.15 if is_home else 0.15)

@@ -1,9 +1,9 @@
-"""Which part of FedLSM costs what on mosaics of digits: its Table 1, one ingredient at a time.
+"""Ablation of FedLSM on digit mosaics: its Table 1 with one component changed at a time.
 
-    python -m benchmarks.fedlsm_ablation
+    python -m benchmarks.studies.fedlsm_ablation
 
-Runs on a CPU. ``common`` mosaics are those of the recipe: five digits, each in four of ten images.
-``rare`` ones hold one of ten digits.
+Runs on a CPU. ``common`` mosaics follow the recipe: five classes, each in four of ten images.
+``rare`` mosaics show one of ten classes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.kept_runs import make_runs, summaries
-from benchmarks.recording import write_results
+from benchmarks.harness.result_csv import write_results
+from benchmarks.harness.resumable_runs import make_runs, summaries
 from fedquilt.recipes.papers.fedlsm import table1
 
 DATA = {
@@ -47,7 +47,7 @@ IN_RARE = (FEDAVG, "nothing filled in", "head rows over annotators", "FedLSM")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--workers", type=int, help="runs at a time; one per core if left out")
+    parser.add_argument("--workers", type=int, help="runs at a time (default: one per core)")
     parser.add_argument("--cache", type=Path, default=Path(".cache/fedquilt"))
     options = parser.parse_args()
     table = table1("digits")
@@ -60,12 +60,16 @@ def main() -> None:
             facts = (("data", data), ("setting", name), ("seed", str(seed)))
             wanted[facts] = table.recipe(cell, seed, changes=(*DATA[data], *own))
     made = make_runs(
-        "fedlsm_ablation", wanted, cache=options.cache, device="cpu", workers=options.workers
+        "studies/fedlsm_ablation",
+        wanted,
+        cache=options.cache,
+        device="cpu",
+        workers=options.workers,
     )
     rows = summaries(made, ("data", "setting"), places)
     for row in rows:
         print({key: row[key] for key in ("data", "setting", "macro_auc", "macro_auc_deviation")})
-    write_results("fedlsm_ablation", rows)
+    write_results("studies/fedlsm_ablation", rows)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""What benchmarks share: result files, and runs that can be interrupted."""

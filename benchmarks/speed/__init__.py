@@ -1,0 +1,1 @@
+"""Seconds, memory and bytes of engines and of a deployed round."""

@@ -1,0 +1,1 @@
+"""fedquilt beside other simulators of federated learning, on the same work."""

@@ -1,0 +1,1 @@
+"""Accuracy of methods under one changed setting at a time."""

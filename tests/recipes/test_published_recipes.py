@@ -1,4 +1,4 @@
-"""Every cell of every published table is a whole recipe; the papers' numbers are the papers'."""
+"""Every cell of every published table is a valid recipe; the papers' numbers are correct."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ CHOICES = [(name, data) for name in TABLES for data in find_table(name).choices]
 
 
 def all_recipes(table: PublishedTable, folder: Path) -> dict[str, Recipe]:
-    """Also those of variants, which are not run unasked."""
+    """Return the recipes of all cells, including variants, which do not run by default."""
     every_row = ",".join(row.name for row in table.rows)
     return {cell.name: table.recipe(cell, 3, folder) for cell in table.cells([every_row])}
 
 
 def toml(settings: Mapping[str, Any]) -> str:
-    """Enough of TOML for a recipe: every value on a line, tables inside tables inline."""
+    """Write enough of TOML for a recipe: one value per line, nested tables inline."""
 
     def inline(value: Any) -> str:
         if isinstance(value, Mapping):
@@ -48,7 +48,7 @@ def test_every_cell_is_a_recipe_that_survives_json_and_toml(name: str, data: str
     for recipe in recipes.values():
         assert recipe_from(json.loads(json.dumps(recipe.to_dict()))) == recipe
         assert (recipe.seed, recipe.rounds) == (3, table.rounds)
-        hash(recipe.data)  # a process keeps its images by it
+        hash(recipe.data)  # the key under which a process caches images
     cell = table.cells()[-1]
     file = tmp_path / "cell.toml"
     file.write_text(toml(table.settings(cell, 3, tmp_path)), encoding="utf-8")
@@ -101,9 +101,7 @@ def test_published_numbers(name: str, data: str, row: str, column: str, numbers:
         ("chestxray14", "fedmlp", (68.91, 77.18, 26.50)),
     ],
 )
-def test_averages_of_the_columns_are_those_that_the_paper_prints(
-    data: str, row: str, averages: tuple[float, ...]
-):
+def test_averages_of_the_columns_match_the_paper(data: str, row: str, averages: tuple[float, ...]):
     table = find_table("fedmlp/table1", data)
     (reference,) = table.choice.references
     found = [reference.value(row, AVERAGE, metric.name) for metric in table.metrics]
@@ -118,7 +116,7 @@ def test_fedmlp_table_has_the_papers_nine_methods_and_four_levels():
     assert [each["one_to_one"] for each in annotations] == [False, False, False, True]
 
 
-def test_stages_shrink_with_the_rounds_and_shares_grow():
+def test_fewer_rounds_give_shorter_stages_and_larger_shares():
     def method(row: str, rounds: int, data: str = "ich") -> dict[str, Any]:
         table = find_table("fedmlp/table1", data, rounds)
         (settings,) = (each.settings for each in table.rows if each.name == row)
@@ -146,25 +144,25 @@ def test_starred_rows_average_head_rows_over_annotators(tmp_path: Path):
     }
 
 
-def test_rows_of_fednca_ml_count_clients_equally(tmp_path: Path):
+def test_rows_of_fednca_ml_weight_clients_equally(tmp_path: Path):
     for recipe in all_recipes(find_table("fednca-ml/table1", "cifar10"), tmp_path).values():
         method = recipe.to_dict()["method"]
         assert (method["weighting"], method["positive_weight"]) == ("uniform", "none")
         assert method["training"]["decay"] == "decoupled"
 
 
-def test_page_names_every_table_and_its_data_and_its_example_runs(
+def test_the_guide_names_every_table_and_data_choice_and_its_example_runs(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
-    spans = code_spans((ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8"))
+    spans = code_spans((ROOT / "docs" / "guides" / "reproduce.md").read_text(encoding="utf-8"))
     assert TABLES.keys() | {data for _, data in CHOICES} <= spans
-    (program,) = blocks("docs/reproduce.md", "python")
+    (program,) = blocks("docs/guides/reproduce.md", "python")
     (tmp_path / "example.py").write_text(program, encoding="utf-8")
     runpy.run_path(str(tmp_path / "example.py"))
     assert capsys.readouterr().out == "30\n"
 
 
-def test_unknown_names_are_answered_with_the_nearest():
+def test_an_unknown_name_suggests_the_closest_one():
     with pytest.raises(UserError, match=r"unknown table 'fedmlp/tabel1'; did you mean 'fedmlp/ta"):
         find_table("fedmlp/tabel1")
     with pytest.raises(UserError, match=r"fedmlp/table1 has no data called 'cifar'; did you mean"):

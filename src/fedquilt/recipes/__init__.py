@@ -1,1 +1,1 @@
-"""Recipes: the schema, shipped files, and the published tables of papers."""
+"""Recipes: the schema, the shipped files, and tables of published papers."""

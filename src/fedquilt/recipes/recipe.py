@@ -1,4 +1,4 @@
-"""Recipe: everything that decides a run's numbers, as one frozen value."""
+"""Recipe: every setting that determines a run's results, as one frozen dataclass."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from fedquilt.metrics.evaluation import Evaluation
 from fedquilt.models.spec import ModelSpec
 from fedquilt.training.method import Method
 
-NO_PATHS = ("random", "timm")  # model.weights that name no file
+NOT_PATHS = ("random", "timm")  # values of model.weights that are not files
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What to train, on what, by whom, how, and for how long."""
+    """The data, its split over clients, the model, the method and the number of rounds."""
 
     data: Source
     partition: Partition
@@ -39,12 +39,12 @@ class Recipe:
     views: Views = Views()
     method: Method
     rounds: int = 40
-    cohort_size: int | None = None  # clients a round; all of them when left out
-    seed: int = 0  # of the network, the training and, unless given apart, the allocation
-    allocation_seed: int | None = None  # of who holds and who annotates what
+    cohort_size: int | None = None  # clients per round; default: all
+    seed: int = 0  # for the model, the training and, without allocation_seed, the allocation
+    allocation_seed: int | None = None  # for which client holds and annotates what
     evaluation: Evaluation = Evaluation()
     checkpoint_every: int = 1  # rounds
-    min_cell: int = 0  # disclosure floor: what tells of fewer patients than that is not sent
+    min_cell: int = 0  # disclosure floor: values computed from fewer patients are not sent
 
     def __post_init__(self) -> None:
         for name in ("rounds", "checkpoint_every"):
@@ -70,7 +70,7 @@ def recipe_from(settings: Mapping[str, Any]) -> Recipe:
 
 
 def read_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
-    """A recipe from a TOML or JSON file; relative paths in it start at the file's own folder."""
+    """Read a recipe from a TOML or JSON file; relative paths start at the file's folder."""
     return recipe_from(with_overrides(read_settings(path), overrides))
 
 
@@ -90,7 +90,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def with_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Settings with ``method.warmup_rounds=20`` and the like applied; the value is TOML."""
+    """Apply overrides such as ``method.warmup_rounds=20``; the value is TOML."""
     result: Any = copy.deepcopy(dict(settings))
     for override in overrides:
         place, equals, text = override.partition("=")
@@ -107,7 +107,7 @@ def with_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dic
 
 
 def _value(text: str) -> Any:
-    """A TOML value; what is none (``fedmlp``, ``none``) is a bare word, or nothing."""
+    """Parse a TOML value; ``none`` becomes None, any other text such as ``fedmlp`` a string."""
     if text == "none":
         return None
     try:
@@ -117,13 +117,13 @@ def _value(text: str) -> Any:
 
 
 def _anchored(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Make relative paths of the user's own files absolute: a run can be resumed from anywhere."""
+    """Make relative paths of user files absolute, so that a run can be resumed from anywhere."""
     places = {"data": ("folder", "labels", "label_names"), "model": ("weights",)}
     for table, keys in places.items():
         for key in keys:
             given = settings.get(table)
             entry = given.get(key) if isinstance(given, dict) else None
-            if isinstance(entry, str) and entry not in NO_PATHS and (folder / entry).exists():
+            if isinstance(entry, str) and entry not in NOT_PATHS and (folder / entry).exists():
                 settings[table][key] = str((folder / entry).resolve())
     return settings
 

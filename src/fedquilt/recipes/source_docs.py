@@ -1,4 +1,4 @@
-"""Docstrings, fields and field comments of dataclasses, read from source text."""
+"""Read docstrings, fields and field comments of dataclasses from source text, without imports."""
 
 from __future__ import annotations
 
@@ -14,23 +14,59 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Field:
+    """One setting of a class."""
+
+    name: str
+    type: str
+    default: str | None  # as written in the source; None if the setting is required
+    comment: str
+    fields: tuple[Field, ...] = ()  # if the setting is a dataclass, its fields
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = {
+            "name": self.name,
+            "type": self.type,
+            "default": self.default,
+            "required": self.default is None,
+            "comment": self.comment,
+        }
+        nested = {"fields": [field.to_dict() for field in self.fields]} if self.fields else {}
+        return plain | nested
+
+
+@dataclass(frozen=True)
+class ClassSource:
+    """What the source text says about a class."""
+
+    docstring: str
+    module_docstring: str
+    fields: tuple[Field, ...]  # with those of the parents, in dataclass order
+    constants: dict[str, Any]  # class variables with literal values, such as ``variants``
+
+
+@dataclass(frozen=True)
 class ModuleSource:
+    """A parsed module."""
+
     name: str
     is_package: bool
     tree: ast.Module
     comments: dict[int, str]  # by line
-    comment_lines: frozenset[int]  # those that hold a comment and nothing else
+    comment_lines: frozenset[int]  # lines with nothing but a comment
 
 
 @dataclass(frozen=True)
 class ClassDefinition:
+    """A class statement and its module."""
+
     module: ModuleSource
     node: ast.ClassDef
 
 
 @dataclass(frozen=True)
 class AliasDefinition:
-    """A name that stands for an expression, such as ``Rounding = Literal["floor", "ceil"]``."""
+    """The value of a type alias, such as ``Rounding = Literal["floor", "ceil"]``."""
 
     meaning: ast.expr
 
@@ -38,8 +74,107 @@ class AliasDefinition:
 Definition = ClassDefinition | AliasDefinition
 
 
+def read_class(place: str) -> ClassSource:
+    """Read ``"package.module:Class"``; raise LookupError if its source is not found."""
+    module_name, _, class_name = place.partition(":")
+    found = find_definition(module_name, class_name)
+    if not isinstance(found, ClassDefinition):
+        raise LookupError(f"no source of a class {place}")
+    constants: dict[str, Any] = {}
+    for each in reversed(list(_lineage(found))):
+        constants |= _constants(each.node)
+    return ClassSource(
+        docstring=ast.get_docstring(found.node) or "",
+        module_docstring=ast.get_docstring(found.module.tree) or "",
+        fields=_all_fields(found),
+        constants=constants,
+    )
+
+
+def _all_fields(found: ClassDefinition) -> tuple[Field, ...]:
+    """Return the fields of the class and its parents; an overridden field keeps its position."""
+    fields: dict[str, Field] = {}
+    for each in reversed(list(_lineage(found))):
+        fields |= {field.name: field for field in _own_fields(each)}
+    return tuple(fields.values())
+
+
+def _lineage(found: ClassDefinition) -> Iterator[ClassDefinition]:
+    """Yield the class, then its parents whose source can be found."""
+    yield found
+    for base in found.node.bases:
+        if isinstance(base, ast.Name):
+            parent = find_definition(found.module.name, base.id)
+            if isinstance(parent, ClassDefinition):
+                yield from _lineage(parent)
+
+
+def _declarations(node: ast.ClassDef, *, class_variables: bool) -> Iterator[ast.AnnAssign]:
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            is_class_variable = ast.unparse(statement.annotation).startswith("ClassVar")
+            if is_class_variable == class_variables:
+                yield statement
+
+
+def _constants(node: ast.ClassDef) -> dict[str, Any]:
+    found = {}
+    for statement in _declarations(node, class_variables=True):
+        if statement.value is not None:
+            try:
+                found[ast.unparse(statement.target)] = ast.literal_eval(statement.value)
+            except ValueError:
+                continue  # not a literal, so its value is unknown
+    return found
+
+
+def _own_fields(found: ClassDefinition) -> Iterator[Field]:
+    for statement in _declarations(found.node, class_variables=False):
+        field = Field(
+            name=ast.unparse(statement.target),
+            type=ast.unparse(statement.annotation),
+            default=_default(statement.value),
+            comment=_comment(found.module, statement),
+        )
+        yield _with_meaning(field, found.module, statement.annotation)
+
+
+def _with_meaning(field: Field, module: ModuleSource, annotation: ast.expr) -> Field:
+    """Resolve a named type: replace an alias by its value, add the fields of a dataclass."""
+    if not isinstance(annotation, ast.Name):
+        return field
+    meant = find_definition(module.name, annotation.id)
+    if isinstance(meant, AliasDefinition):
+        return replace(field, type=ast.unparse(meant.meaning))
+    return field if meant is None else replace(field, fields=_all_fields(meant))
+
+
+def _default(value: ast.expr | None) -> str | None:
+    """Return the default as written; for ``field(default_factory=lambda: X)`` return X."""
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == "field":
+        given = {keyword.arg: keyword.value for keyword in value.keywords}
+        factory = given.get("default_factory")
+        if factory is None:
+            return _default(given.get("default"))
+        return ast.unparse(factory.body) if isinstance(factory, ast.Lambda) else _call(factory)
+    return None if value is None else ast.unparse(value)
+
+
+def _call(factory: ast.expr) -> str:
+    return f"{ast.unparse(factory)}()"
+
+
+def _comment(module: ModuleSource, statement: ast.AnnAssign) -> str:
+    """Return the comment behind the field and on the comment lines directly below it."""
+    last = statement.end_lineno or statement.lineno
+    while last + 1 in module.comment_lines:
+        last += 1
+    lines = range(statement.lineno, last + 1)
+    return " ".join(module.comments[line] for line in lines if line in module.comments)
+
+
 def find_definition(module_name: str, name: str) -> Definition | None:
-    """Imports are followed within the module's own top package and into fedquilt."""
+    """Find a class or alias; follow imports within the same top-level package and fedquilt."""
     module = read_module(module_name)
     if module is None:
         return None
@@ -95,7 +230,7 @@ def read_module(name: str) -> ModuleSource | None:
 
 
 def _path(name: str) -> Path | None:
-    """The module's file. Only the top package is asked for: asking for more imports parents."""
+    """Return the module's file; ``find_spec`` on a submodule would import its parents."""
     top, *inner = name.split(".")
     spec = find_spec(top)
     if spec is None:
@@ -105,132 +240,3 @@ def _path(name: str) -> Path | None:
         place = Path(root, *inner)
         candidates += [place.with_name(f"{place.name}.py"), place / "__init__.py"]
     return next((path for path in candidates if path.suffix == ".py" and path.is_file()), None)
-
-
-@dataclass(frozen=True)
-class Field:
-    """One setting; ``fields`` are those of the dataclass it holds, if it holds one."""
-
-    name: str
-    type: str
-    default: str | None  # as it is written; None: it must be given
-    comment: str
-    fields: tuple[Field, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        plain = {
-            "name": self.name,
-            "type": self.type,
-            "default": self.default,
-            "required": self.default is None,
-            "comment": self.comment,
-        }
-        nested = {"fields": [field.to_dict() for field in self.fields]} if self.fields else {}
-        return plain | nested
-
-
-@dataclass(frozen=True)
-class ClassSource:
-    docstring: str
-    module_docstring: str
-    fields: tuple[Field, ...]  # also those of the parents, in the order a dataclass has them
-    constants: dict[str, Any]  # class variables that are written out, such as ``variants``
-
-
-def read_class(place: str) -> ClassSource:
-    """Read ``"package.module:Class"``; LookupError if there is no such source."""
-    module_name, _, class_name = place.partition(":")
-    found = find_definition(module_name, class_name)
-    if not isinstance(found, ClassDefinition):
-        raise LookupError(f"no source of a class {place}")
-    constants: dict[str, Any] = {}
-    for each in reversed(list(_lineage(found))):
-        constants |= _constants(each.node)
-    return ClassSource(
-        docstring=ast.get_docstring(found.node) or "",
-        module_docstring=ast.get_docstring(found.module.tree) or "",
-        fields=_all_fields(found),
-        constants=constants,
-    )
-
-
-def _all_fields(found: ClassDefinition) -> tuple[Field, ...]:
-    """A field that a child declares again keeps the place its parent gave it."""
-    fields: dict[str, Field] = {}
-    for each in reversed(list(_lineage(found))):
-        fields |= {field.name: field for field in _own_fields(each)}
-    return tuple(fields.values())
-
-
-def _lineage(found: ClassDefinition) -> Iterator[ClassDefinition]:
-    """The class and those of its parents whose source can be followed, youngest first."""
-    yield found
-    for base in found.node.bases:
-        if isinstance(base, ast.Name):
-            parent = find_definition(found.module.name, base.id)
-            if isinstance(parent, ClassDefinition):
-                yield from _lineage(parent)
-
-
-def _declarations(node: ast.ClassDef, *, class_variables: bool) -> Iterator[ast.AnnAssign]:
-    for statement in node.body:
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            is_class_variable = ast.unparse(statement.annotation).startswith("ClassVar")
-            if is_class_variable == class_variables:
-                yield statement
-
-
-def _constants(node: ast.ClassDef) -> dict[str, Any]:
-    found = {}
-    for statement in _declarations(node, class_variables=True):
-        if statement.value is not None:
-            try:
-                found[ast.unparse(statement.target)] = ast.literal_eval(statement.value)
-            except ValueError:
-                continue  # computed, so it cannot be shown
-    return found
-
-
-def _own_fields(found: ClassDefinition) -> Iterator[Field]:
-    for statement in _declarations(found.node, class_variables=False):
-        field = Field(
-            name=ast.unparse(statement.target),
-            type=ast.unparse(statement.annotation),
-            default=_default(statement.value),
-            comment=_comment(found.module, statement),
-        )
-        yield _with_meaning(field, found.module, statement.annotation)
-
-
-def _with_meaning(field: Field, module: ModuleSource, annotation: ast.expr) -> Field:
-    """Spell out a type that has a name: an alias as what it stands for, settings as fields."""
-    if not isinstance(annotation, ast.Name):
-        return field
-    meant = find_definition(module.name, annotation.id)
-    if isinstance(meant, AliasDefinition):
-        return replace(field, type=ast.unparse(meant.meaning))
-    return field if meant is None else replace(field, fields=_all_fields(meant))
-
-
-def _default(value: ast.expr | None) -> str | None:
-    """As written; of ``field(default_factory=lambda: X)`` the X."""
-    if isinstance(value, ast.Call) and ast.unparse(value.func) == "field":
-        given = {keyword.arg: keyword.value for keyword in value.keywords}
-        factory = given.get("default_factory")
-        if factory is None:
-            return _default(given.get("default"))
-        return ast.unparse(factory.body) if isinstance(factory, ast.Lambda) else _call(factory)
-    return None if value is None else ast.unparse(value)
-
-
-def _call(factory: ast.expr) -> str:
-    return f"{ast.unparse(factory)}()"
-
-
-def _comment(module: ModuleSource, statement: ast.AnnAssign) -> str:
-    """What stands behind the field, and on the comment lines right below it."""
-    last = statement.end_lineno or statement.lineno
-    while last + 1 in module.comment_lines:
-        last += 1
-    lines = range(statement.lineno, last + 1)
-    return " ".join(module.comments[line] for line in lines if line in module.comments)

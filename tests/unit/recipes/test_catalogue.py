@@ -1,4 +1,4 @@
-"""What is read from source text is what the imported classes say."""
+"""The catalogue, read from source text, agrees with the imported classes."""
 
 from __future__ import annotations
 
@@ -48,32 +48,32 @@ def test_fields_are_those_of_the_class(kind: str, name: str):
 
 
 @pytest.mark.parametrize(("kind", "name"), NAMES)
-def test_every_entry_has_an_idea_and_says_what_it_is(kind: str, name: str):
+def test_every_entry_has_an_idea_and_a_description(kind: str, name: str):
     entry = entry_of(kind, name)
     assert entry.idea
     assert entry.about
 
 
-def test_child_overrides_default_of_its_parent_in_place():
+def test_a_child_class_overrides_a_default_in_place():
     assert field_of("methods", "fedavg", "unannotated").default == "'negative'"
     assert field_of("methods", "fedavg-pl", "unannotated").default == "'skip'"
 
 
-def test_comment_of_a_field_is_read():
+def test_the_comment_of_a_field_is_read():
     comment = field_of("methods", "fedmlp", "warmup_rounds").comment
     assert comment == "t_1: rounds on annotated labels only, before any is filled in"
 
 
-def test_alias_is_spelled_out():
+def test_a_type_alias_is_resolved():
     assert field_of("methods", "fedmlp", "rounding").type == "Literal['floor', 'ceil']"
 
 
-def test_settings_inside_settings_are_listed():
+def test_nested_settings_are_listed():
     training = field_of("methods", "fedavg", "training")
     assert "weight_decay" in [field.name for field in training.fields]
 
 
-def test_factory_is_shown_by_what_it_makes():
+def test_a_default_factory_is_shown_as_its_value():
     training = field_of("methods", "centralised", "training")
     assert training.default == "LocalTraining(keep_optimizer=True)"
 
@@ -83,13 +83,13 @@ def test_variants_are_read():
     assert entry_of("methods", "fedmlp").variants == variants
 
 
-def test_unknown_kind_names_the_nearest():
+def test_an_unknown_kind_suggests_the_closest_one():
     with pytest.raises(UserError, match="did you mean 'methods'"):
         entries("method")
     assert all(entries(kind) for kind in KINDS)
 
 
-def test_class_of_another_package_is_read_through_relative_imports(
+def test_a_class_of_another_package_is_read_through_relative_imports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     package = tmp_path / "outside_package"
@@ -105,8 +105,8 @@ def test_class_of_another_package_is_read_through_relative_imports(
     )
     (package / "child.py").write_text(
         '"""Paper."""\n'
-        "from .parent import Parent as Elder\n"
-        "class Child(Elder):\n"
+        "from .parent import Parent as Base\n"
+        "class Child(Base):\n"
         '    """Idea."""\n'
         "    three: str\n"
         "    constant: ClassVar[int] = 3\n"
@@ -123,7 +123,7 @@ def test_class_of_another_package_is_read_through_relative_imports(
     assert found.constants == {"constant": 3}
 
 
-def test_entry_without_source_is_still_listed(monkeypatch: pytest.MonkeyPatch):
+def test_an_entry_without_source_is_still_listed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
         "fedquilt.recipes.catalogue.all_methods", lambda: {"odd": "no_such_package:Odd"}
     )
@@ -131,20 +131,20 @@ def test_entry_without_source_is_still_listed(monkeypatch: pytest.MonkeyPatch):
     assert (entry.name, entry.about, entry.fields) == ("odd", "no_such_package:Odd", ())
 
 
-def test_shipped_recipes_are_whole_recipes_with_a_description():
+def test_shipped_recipes_are_complete_and_have_a_description():
     for entry in entries("recipes"):
         assert entry.idea, entry.name
         method = read_recipe(find_recipe(entry.name)).to_dict()["method"]["name"]
         assert entry.about.startswith(f"{method} on ")
 
 
-def test_shipped_recipes_differ_in_the_method_alone():
+def test_shipped_recipes_differ_only_in_the_method():
     settings = [read_recipe(recipe_paths()[f"digits-{name}"]) for name in ("fedmlp", "fedavg")]
     rest = [dataclasses.replace(recipe, method=settings[0].method) for recipe in settings]
     assert rest[0] == rest[1]
 
 
-def test_recipe_file_comes_before_a_shipped_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_recipe_file_wins_over_a_shipped_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert find_recipe("digits-fedmlp") == recipe_paths()["digits-fedmlp"]
     Path("digits-fedmlp").touch()
@@ -159,6 +159,6 @@ def test_recipe_file_comes_before_a_shipped_name(tmp_path: Path, monkeypatch: py
         ("folder/missing", "there is no recipe file folder/missing"),
     ],
 )
-def test_missing_recipe_is_explained(name: str, message: str):
+def test_a_missing_recipe_is_explained(name: str, message: str):
     with pytest.raises(UserError, match=message):
         find_recipe(name)

@@ -1,4 +1,4 @@
-"""What must hold of a table, on numbers made up for it."""
+"""Criteria, judged on made-up numbers."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def both(x: float, y: float) -> dict[str, float]:
         ({"a": both(60, 60), "b": both(80, 50), "c": both(50, 50)}, True),  # 60, 65, 50: second
         ({"a": both(60, 60), "b": both(80, 50), "c": both(61, 61)}, False),  # third
         ({"a": both(60, 60), "b": both(80, 50)}, False),  # of two, second is last
-        ({"a": both(60, 60), "b": both(60, 60)}, True),  # nobody is above it
+        ({"a": both(60, 60), "b": both(60, 60)}, True),  # none is above it
         ({"a": both(60, 60)}, None),
         ({"b": both(60, 60), "c": both(60, 60)}, None),
         ({"a": both(60, 60), "b": {"x": 80.0}}, None),  # no other ran in both columns
-        ({"a": {"x": 60.0}, "b": both(50, 90)}, True),  # judged by the column that it ran in
+        ({"a": {"x": 60.0}, "b": both(50, 90)}, True),  # judged by the column it ran in
     ],
 )
 def test_among_best(means: dict[str, dict[str, float]], holds: bool | None):
     assert AmongBest(row="a", metric="bacc", places=2).judge(means, LABELS).holds is holds
 
 
-def test_among_best_says_what_it_found():
+def test_among_best_in_words():
     criterion = AmongBest(row="a", metric="bacc", places=2)
     assert criterion.words(LABELS) == "A is among the best 2 by average BACC"
     means = {"a": both(60, 62), "b": both(80, 50), "c": both(50, 50)}
@@ -56,7 +56,7 @@ def test_above(means: dict[str, dict[str, float]], holds: bool | None):
     assert Above(row="a", metric="bacc", others=("b", "c")).judge(means, LABELS).holds is holds
 
 
-def test_above_says_what_it_found():
+def test_above_in_words():
     criterion = Above(row="a", metric="bacc", others=("b",))
     assert criterion.words(LABELS) == "A's BACC is above that of B in every column"
     verdict = criterion.judge({"a": both(60, 60), "b": both(58.5, 61)}, LABELS)

@@ -1,4 +1,4 @@
-"""Recipes: every registered part round-trips; files, overrides and paths."""
+"""Recipes: every registered class round-trips; files, overrides and paths."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ VARIANTS = [
 
 
 def needed_by(place: str, name: str) -> dict[str, Any]:
-    """The settings without which the part cannot be built."""
+    """Return values for the settings that have no default."""
     fields = dataclasses.fields(find(place, TABLES[place], name))
     return {
         field.name: NEEDED[field.name]
@@ -65,7 +65,7 @@ def through_json(recipe: Recipe) -> Recipe:
 
 
 @pytest.mark.parametrize(("place", "name"), PARTS)
-def test_every_registered_part_round_trips(place, name):
+def test_every_registered_class_round_trips(place, name):
     recipe = recipe_from(settings(**{place: {"name": name} | needed_by(place, name)}))
     assert recipe.to_dict()[place]["name"] == name
     assert type(getattr(recipe, place)) is find(place, TABLES[place], name)
@@ -74,7 +74,7 @@ def test_every_registered_part_round_trips(place, name):
 
 
 def others(kind: Any, value: Any) -> list[Any]:
-    """Other values of a field's type, or the same where there is no telling."""
+    """Return other values of a field's type, or the same value if none can be guessed."""
     if typing.get_origin(kind) is Literal:
         return [choice for choice in typing.get_args(kind) if choice != value]
     if kind is bool:
@@ -95,7 +95,7 @@ def test_every_field_of_a_method_round_trips(name):
         for changed in others(hints[field.name], getattr(method, field.name)):
             try:
                 recipe = recipe_from(settings(method={"name": name, field.name: changed}))
-            except UserError:  # some choices go only with others
+            except UserError:  # some values are only valid together with others
                 continue
             assert getattr(recipe.method, field.name) == changed
             assert through_json(recipe) == recipe
@@ -123,7 +123,7 @@ def test_views_round_trip_as_names_and_as_augmentations():
     assert through_json(recipe) == recipe
 
 
-def test_the_hash_sees_every_setting():
+def test_the_hash_depends_on_every_setting():
     hashes = {
         recipe_from(settings(**change)).hash
         for change in (
@@ -173,12 +173,12 @@ def test_the_hash_does_not_depend_on_the_order_of_keys():
         ({"evaluation": {"every": 0}}, "every must be at least 1, found 0"),
     ],
 )
-def test_mistakes_are_named_with_their_place(change, complaint):
+def test_a_mistake_is_reported_with_its_path(change, complaint):
     with pytest.raises(UserError, match=complaint):
         recipe_from(settings(**change))
 
 
-def test_a_recipe_lacks_what_has_no_default():
+def test_missing_tables_are_named():
     with pytest.raises(UserError, match="recipe lacks data, partition, annotation, method"):
         recipe_from({})
 
@@ -226,7 +226,7 @@ def test_toml_and_json_give_the_same_recipe(tmp_path):
         ("recipe.json", b"[1]", "recipe.json must be a table of settings"),
     ],
 )
-def test_a_file_that_is_no_recipe_is_a_users_error(tmp_path, file, content, complaint):
+def test_a_file_that_is_not_a_recipe_is_a_user_error(tmp_path, file, content, complaint):
     (tmp_path / file).write_bytes(content)
     with pytest.raises(UserError, match=complaint):
         read_recipe(tmp_path / file)
@@ -241,19 +241,19 @@ def test_a_file_that_is_no_recipe_is_a_users_error(tmp_path, file, content, comp
         ({"method": {"name": "fedavg", "training": {"lr": math.nan}}}, r"method\.training\.lr"),
     ],
 )
-def test_a_value_that_cannot_be_is_a_users_error(tmp_path, change, complaint):
+def test_an_impossible_value_is_a_user_error(tmp_path, change, complaint):
     (tmp_path / "recipe.json").write_text(json.dumps(settings(**change)))
     with pytest.raises(UserError, match=complaint):
         read_recipe(tmp_path / "recipe.json")
 
 
-def test_a_date_in_a_recipe_is_a_users_error(tmp_path):
+def test_a_date_in_a_recipe_is_a_user_error(tmp_path):
     (tmp_path / "recipe.toml").write_text("rounds = 2026-01-01\n" + TOML.replace("rounds = 7", ""))
     with pytest.raises(UserError, match=r"recipe\.rounds must be int, found datetime\.date"):
         read_recipe(tmp_path / "recipe.toml")
 
 
-def test_a_recipe_that_is_not_there(tmp_path):
+def test_a_missing_recipe_file_is_a_user_error(tmp_path):
     with pytest.raises(UserError, match=r"none\.toml cannot be read: No such file"):
         read_recipe(tmp_path / "none.toml")
     with pytest.raises(UserError, match="cannot be read: Is a directory"):
@@ -286,7 +286,7 @@ def test_overrides(override, place, value):
     assert type(changed) is type(value)
 
 
-def test_later_overrides_win_and_the_original_stays():
+def test_later_overrides_win_and_the_input_is_unchanged():
     original = settings()
     changed = with_overrides(original, ["rounds=1", "rounds=2", "partition.clients=9"])
     assert changed["rounds"] == 2
@@ -317,7 +317,7 @@ def test_an_override_below_a_value_is_refused(override):
         ("method=fedavg", "recipe.method must be a table of settings, found 'fedavg'"),
     ],
 )
-def test_a_wrong_override_is_found_by_the_reader(override, complaint):
+def test_a_wrong_override_is_reported_when_the_recipe_is_read(override, complaint):
     with pytest.raises(UserError, match=complaint):
         recipe_from(with_overrides(settings(), [override]))
 
@@ -328,7 +328,7 @@ def write_recipe(folder: Path, data: dict[str, str], model: dict[str, str]) -> P
     return path
 
 
-def test_relative_paths_start_at_the_recipes_folder(tmp_path, monkeypatch):
+def test_relative_paths_start_at_the_folder_of_the_recipe(tmp_path, monkeypatch):
     study, elsewhere = tmp_path / "study", tmp_path / "elsewhere"
     (study / "images").mkdir(parents=True)
     elsewhere.mkdir()
@@ -350,14 +350,14 @@ def test_relative_paths_start_at_the_recipes_folder(tmp_path, monkeypatch):
     assert found["model"] == {"weights": str(root / "start.safetensors"), "backbone": "images"}
 
 
-def test_absolute_paths_stay(tmp_path):
+def test_absolute_paths_are_kept(tmp_path):
     path = write_recipe(tmp_path, {"folder": "/data/images"}, {"weights": "/data/w.safetensors"})
     assert read_settings(path)["data"]["folder"] == "/data/images"
     assert read_settings(path)["model"]["weights"] == "/data/w.safetensors"
 
 
 @pytest.mark.parametrize("word", ["random", "timm"])
-def test_a_word_is_not_taken_for_a_file_of_that_name(tmp_path, word):
+def test_a_keyword_is_not_mistaken_for_a_file(tmp_path, word):
     (tmp_path / word).mkdir()
     path = write_recipe(tmp_path, {}, {"weights": word})
     assert read_settings(path)["model"]["weights"] == word

@@ -1,4 +1,4 @@
-"""Which cells a pattern means, and what settings a cell has."""
+"""PublishedTable: cells selected by patterns, and the settings of a cell."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def small_table(**data: str) -> PublishedTable:
         ((), ["bound/few", "bound/many", "one/few", "one/many"]),
         (("one",), ["one/few", "one/many"]),
         (("/many",), ["bound/many", "one/many"]),
-        (("One, bound/f*",), ["one/few", "bound/few"]),  # as they are named
+        (("One, bound/f*",), ["one/few", "bound/few"]),  # in the order of the pattern
         (("o*/few",), ["one/few"]),  # a variant has to be named in full
         (("one-ported/few", "one/many"), ["one-ported/few", "one/many"]),
         (("one/many", "one"), ["one/many", "one/few"]),
@@ -67,7 +67,7 @@ def test_patterns(patterns: tuple[str, ...], names: list[str]):
         ("one/man", "no column is called 'man'; did you mean 'many'"),
     ],
 )
-def test_patterns_that_fit_nothing_are_explained(pattern: str, message: str):
+def test_a_pattern_without_a_match_is_explained(pattern: str, message: str):
     with pytest.raises(UserError, match=message):
         small_table().cells([pattern])
 
@@ -84,7 +84,7 @@ def test_settings_are_merged_from_data_column_and_row():
     }
 
 
-def test_folder_is_filled_in_and_asked_for(tmp_path: Path):
+def test_the_folder_is_inserted_and_required(tmp_path: Path):
     table = small_table(folder=f"{FOLDER}/images")
     cell = table.cells()[0]
     assert table.settings(cell, 0, tmp_path)["data"]["folder"] == f"{tmp_path}/images"
@@ -96,7 +96,7 @@ def test_folder_is_filled_in_and_asked_for(tmp_path: Path):
     )
 
 
-def test_reference_is_read_from_text_like_a_table():
+def test_a_reference_is_parsed_from_text():
     text = "one 50.0/60.0 70.0/90.0\ntwo 10.0/20.0 30.0/40.0\n"
     averages = "three 5.0/6.0"
     read = read_reference(

@@ -1,7 +1,7 @@
-"""The papers' tables, one file a paper: ``TABLES`` is the one table of their names.
+"""Tables of published papers, one file per paper; ``TABLES`` is their registry.
 
-An entry is a function ``(data, rounds) -> PublishedTable``. None of these files imports torch, so
-that a list of tables is there in a moment.
+An entry is a function ``(data, rounds) -> PublishedTable``. None of these files imports torch,
+which keeps listing fast.
 """
 
 from __future__ import annotations
@@ -19,6 +19,6 @@ TABLES = {
 
 
 def find_table(name: str, data: str | None = None, rounds: int | None = None) -> PublishedTable:
-    """A table on the data of that choice, or on its default; stages are scaled to ``rounds``."""
+    """Return a table for a data choice (default: the first), with stages scaled to ``rounds``."""
     table: PublishedTable = find("table", TABLES, name)(data, rounds)
     return table

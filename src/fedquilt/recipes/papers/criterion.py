@@ -1,4 +1,4 @@
-"""Criteria: what must hold of a reproduced table for the command to succeed, said in words."""
+"""Criteria: when a reproduced table counts as a success, with the verdict in words."""
 
 from __future__ import annotations
 
@@ -6,26 +6,28 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# row -> column -> percent: of the criterion's metric, the mean over seeds, of rivals that have run
+# The criterion's metric: row -> column -> mean over seeds in percent, for rivals that have run.
 Means = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """``holds`` is None where too few cells have run to tell."""
+    """The outcome of a criterion."""
 
-    holds: bool | None
+    holds: bool | None  # None if too few cells have run
     found: str  # a sentence with the numbers
 
 
 @dataclass(frozen=True, kw_only=True)
 class Criterion(ABC):
-    row: str  # the method that the paper is about
-    metric: str  # in result.json
+    """A condition on the paper's own method."""
+
+    row: str  # the paper's method
+    metric: str  # as named in result.json
 
     @abstractmethod
     def words(self, labels: Mapping[str, str]) -> str:
-        """What must hold; ``labels`` are the names of rows and metrics as the paper prints them."""
+        """Return the condition in words; ``labels`` are the printed names of rows and metrics."""
 
     @abstractmethod
     def judge(self, means: Means, labels: Mapping[str, str]) -> Verdict: ...
@@ -33,10 +35,10 @@ class Criterion(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class AmongBest(Criterion):
-    """The method is among the best rivals by its mean over the columns that it ran in.
+    """The method is among the best ``places`` by its mean over the columns it ran in.
 
-    Where no more rivals ran than there are good places, one place fewer counts as good: a
-    criterion that cannot fail says nothing.
+    If only ``places`` methods or fewer ran, the method must not be the last of them. Otherwise the
+    criterion could not fail.
     """
 
     places: int = 2
@@ -54,7 +56,7 @@ class AmongBest(Criterion):
         }
         if len(averages) < 2:
             needed = f"{labels[self.row]} and another method"
-            return Verdict(None, f"{needed} have not both run in the same columns")
+            return Verdict(None, f"{needed} have not both run in the same columns yet")
         own = averages.pop(self.row)
         rank = 1 + sum(other > own for other in averages.values())
         best = max(averages, key=averages.__getitem__)
@@ -67,7 +69,7 @@ class AmongBest(Criterion):
 
 @dataclass(frozen=True, kw_only=True)
 class Above(Criterion):
-    """The method is above others, each of them, in every column that ran."""
+    """The method is above each of ``others`` in every column that ran."""
 
     others: tuple[str, ...]
 
@@ -86,7 +88,7 @@ class Above(Criterion):
         }
         if {other for other, _ in gains} != set(self.others):
             needed = " and ".join(labels[row] for row in (self.row, *self.others))
-            return Verdict(None, f"{needed} have not all run in the same columns")
+            return Verdict(None, f"{needed} have not all run in the same columns yet")
         listed = ", ".join(
             f"{gain:+.1f} over {labels[other]} in {labels[column]}"
             for (other, column), gain in gains.items()

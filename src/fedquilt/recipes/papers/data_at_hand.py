@@ -1,4 +1,4 @@
-"""Data that most people can get at, and the networks and views that suit it."""
+"""Freely available data for the papers' tables, with matching models and views."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IMAGENET = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 
 
 def cifar10(**data: Any) -> dict[str, Any]:
-    """Multi-label CIFAR-10, 40,000 canvases to train, with a ResNet-18 from scratch."""
+    """Multi-label CIFAR-10 with 40,000 training canvases and a ResNet-18 trained from scratch."""
     return {
         "data": {"name": "cifar10-composites", "folder": FOLDER, **data},
         "model": {"backbone": "resnet18", "small_stem": True},
@@ -22,7 +22,7 @@ def cifar10(**data: Any) -> dict[str, Any]:
 
 
 def scenes(**data: Any) -> dict[str, Any]:
-    """A user's folder at 64 px; set model.weights to a file to start from pretrained weights."""
+    """A folder of images at 64 px; set model.weights to a file for pretrained weights."""
     files = {"folder": f"{FOLDER}/images", "labels": f"{FOLDER}/labels.csv"}
     return {
         "data": {"name": "folder", "size": 64, **files, **data},
@@ -31,7 +31,7 @@ def scenes(**data: Any) -> dict[str, Any]:
 
 
 def digits(**data: Any) -> dict[str, Any]:
-    """A mirrored digit is another digit, so the strong view only moves and turns it a little."""
+    """Mosaics of digits; the strong view shifts and rotates but does not mirror them."""
     moved = {"horizontal_flip": 0.0, "degrees": 10.0, "translate": 0.06}
     return {
         "data": {"name": "digits-mosaic", **data},
@@ -41,6 +41,6 @@ def digits(**data: Any) -> dict[str, Any]:
 
 
 def evaluated(rounds: int, *, strict: bool = False) -> dict[str, Any]:
-    """Ten evaluations and saved states in a run; ``strict`` is the paper's "above 0.5"."""
+    """Evaluate and save ten times per run; ``strict`` predicts a class only above 0.5."""
     every = max(1, rounds // 10)
     return {"evaluation": {"every": every, "strict": strict}, "checkpoint_every": every}

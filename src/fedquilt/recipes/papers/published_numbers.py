@@ -1,4 +1,4 @@
-"""The numbers that papers printed, by row, column and metric, in percent."""
+"""Numbers published in papers, in percent, and how to read them by row, column and metric."""
 
 from __future__ import annotations
 
@@ -6,60 +6,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-AVERAGE = "average"  # over the columns; in papers often a column of its own
-
 Numbers = dict[str, dict[str, dict[str, float]]]  # row -> column -> metric -> percent
 
-
-@dataclass(frozen=True, kw_only=True)
-class Reference:
-    """Published numbers on one data set, in percent.
-
-    Where ours are other data than the paper's, a column stands for the paper's by its position.
-    """
-
-    label: str  # the paper's data set
-    columns: tuple[str, ...]
-    values: Mapping[str, Mapping[str, Mapping[str, float]]]
-    same_data: bool  # ours is the paper's data set, so that numbers can be laid side by side
-
-    def value(self, row: str, column: str, metric: str) -> float | None:
-        """None where there is no number; an average that is not printed is that of the columns."""
-        cells = self.values.get(row, {})
-        if column != AVERAGE or AVERAGE in cells:
-            return cells.get(column, {}).get(metric)
-        if cells.keys() != set(self.columns):
-            return None
-        return statistics.fmean(cell[metric] for cell in cells.values())
-
-
-def read_reference(
-    label: str,
-    text: str,
-    columns: Sequence[str],
-    metrics: Sequence[str],
-    *,
-    same_data: bool,
-    averages: str = "",
-) -> Reference:
-    """A line is a row: its name, then each column's numbers with ``/`` between metrics.
-
-    ``averages`` has one such column, for rows of which we have nothing else.
-    """
-    values = _read(text, columns, metrics) | _read(averages, [AVERAGE], metrics)
-    return Reference(label=label, columns=tuple(columns), values=values, same_data=same_data)
-
-
-def _read(text: str, columns: Sequence[str], metrics: Sequence[str]) -> Numbers:
-    values: Numbers = {}
-    for line in text.strip().splitlines():
-        row, *cells = line.split()
-        values[row] = {
-            column: dict(zip(metrics, map(float, cell.split("/")), strict=True))
-            for column, cell in zip(columns, cells, strict=True)
-        }
-    return values
-
+AVERAGE = "average"  # over the columns; papers often print it as a column
 
 # FedMLP, Table 1: BACC/AUC/mAP, columns with 1, 2, 3 and 4 of 5 classes missing
 FEDMLP_ICH = """
@@ -73,7 +22,8 @@ fedlsr      75.81/91.28/70.52 65.48/89.04/66.76 56.67/84.62/52.70 50.00/74.14/29
 fednoro     82.47/90.92/70.88 81.90/91.12/69.53 80.98/90.99/65.73 74.64/85.09/59.28
 fedmlp      83.50/92.84/73.80 82.26/91.75/70.52 81.10/90.87/65.53 80.07/88.47/59.31
 """
-# with 1, 3, 5 and 7 of 8 classes missing; of the other rows our notes have the average only
+
+# With 1, 3, 5 and 7 of 8 classes missing; for the other rows only averages are recorded here.
 FEDMLP_CHESTXRAY14 = """
 fedavg      63.27/76.46/26.89 57.21/75.45/23.31 51.98/70.21/18.65 50.00/66.64/12.16
 fedavg-pl   63.88/76.02/27.37 60.14/73.28/21.38 56.87/69.33/19.35 53.30/64.80/11.49
@@ -101,6 +51,7 @@ fixmatch-star 77.6
 fssl-star   74.0
 fedlsm      79.1
 """
+
 # Table 2: AUC/accuracy/F1/precision/recall over 7 classes
 FEDLSM_ISIC = """
 full-labels 97.7/88.9/80.9/74.3/80.0
@@ -117,7 +68,7 @@ fedlsm      96.0/84.6/71.3/76.3/69.9
 """
 
 # FedNCA-ML, Table 1: macro AUC/macro F1/micro AUC/micro F1, columns beta 0.5 and 0.1.
-# Our notes have no numbers of FedCurv.
+# FedCurv's numbers are not recorded here.
 FEDNCA_CIFAR10 = """
 centralised 92.20/61.30/90.04/62.02 92.20/61.30/90.04/62.02
 fedavg      82.29/39.47/81.48/40.26 78.92/31.17/77.62/35.07
@@ -136,6 +87,7 @@ spherefed   85.09/43.41/89.65/65.24 81.78/40.90/86.59/54.94
 fedlgt      87.63/55.82/91.19/67.93 84.91/45.61/89.42/61.15
 fednca-ml   90.12/56.31/92.85/68.20 86.30/50.54/89.74/63.76
 """
+
 # Ablation: macro AUC/macro F1, beta 0.5 on CIFAR-10, beta 0.1 on DermaMNIST
 FEDNCA_ABLATION_CIFAR10 = """
 fc       82.46/40.65
@@ -153,3 +105,53 @@ neg      84.73/45.06
 pos      85.20/49.84
 all      87.69/51.38
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """Published numbers on one data set, in percent.
+
+    On data other than the paper's, our columns correspond to the paper's by position.
+    """
+
+    label: str  # the paper's data set
+    columns: tuple[str, ...]
+    values: Mapping[str, Mapping[str, Mapping[str, float]]]
+    same_data: bool  # we use the paper's data set, so the numbers can be compared directly
+
+    def value(self, row: str, column: str, metric: str) -> float | None:
+        """Return a number, or None if there is none; compute an average that is not printed."""
+        cells = self.values.get(row, {})
+        if column != AVERAGE or AVERAGE in cells:
+            return cells.get(column, {}).get(metric)
+        if cells.keys() != set(self.columns):
+            return None
+        return statistics.fmean(cell[metric] for cell in cells.values())
+
+
+def read_reference(
+    label: str,
+    text: str,
+    columns: Sequence[str],
+    metrics: Sequence[str],
+    *,
+    same_data: bool,
+    averages: str = "",
+) -> Reference:
+    """Parse a table: a line is a row's name, then each column's numbers joined by ``/``.
+
+    ``averages`` has a single column, for rows whose other numbers are not recorded.
+    """
+    values = _read(text, columns, metrics) | _read(averages, [AVERAGE], metrics)
+    return Reference(label=label, columns=tuple(columns), values=values, same_data=same_data)
+
+
+def _read(text: str, columns: Sequence[str], metrics: Sequence[str]) -> Numbers:
+    values: Numbers = {}
+    for line in text.strip().splitlines():
+        row, *cells = line.split()
+        values[row] = {
+            column: dict(zip(metrics, map(float, cell.split("/")), strict=True))
+            for column, cell in zip(columns, cells, strict=True)
+        }
+    return values

@@ -1,4 +1,4 @@
-"""PublishedTable: a table of a paper as a value, whose every cell and seed is a recipe."""
+"""PublishedTable: a table of a paper; each cell and seed is a recipe."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from fedquilt.recipes.papers.published_numbers import AVERAGE, Reference
 if TYPE_CHECKING:
     from fedquilt.recipes.recipe import Recipe
 
-Settings = Mapping[str, Any]  # of a recipe, as they could stand in a file
-FOLDER = "{folder}"  # stands in settings for the folder of the user's files
+Settings = Mapping[str, Any]  # of a recipe, as in a recipe file
+FOLDER = "{folder}"  # placeholder in settings for the folder with the user's files
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """A method with its settings.
 
-    A bound sees more labels or images than rivals do; a variant runs only if it is asked for by
-    its name. Neither is ranked.
+    A bound sees more labels or images than the rivals. A variant runs only if it is named
+    explicitly. Neither is ranked.
     """
 
-    name: str  # on the command line and in the names of folders
+    name: str  # on the command line and in folder names
     label: str  # as the paper prints it
     settings: Settings
     kind: Literal["rival", "bound", "variant"] = "rival"
 
 
 def method_row(name: str, label: str, method: str, *, kind: Any = "rival", **settings: Any) -> Row:
-    """A row by the name of its method and that method's settings.
+    """Build a row from a method's name and settings.
 
-    ``kind`` is untyped because a type checker would take any ``**settings`` to hold it.
+    ``kind`` is Any because a type checker assumes that ``**settings`` may contain it.
     """
     return Row(name=name, label=label, settings={"method": {"name": method, **settings}}, kind=kind)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A setting in which all methods are compared."""
+    """Settings under which all methods are compared."""
 
     name: str
     label: str
@@ -55,16 +55,16 @@ class Column:
 class Metric:
     """One of the averages in a run's result."""
 
-    name: str  # in result.json
+    name: str  # as named in result.json
     label: str  # as the paper prints it
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataChoice:
-    """Data that a table can be run on, with all that goes with it."""
+    """Data that a table can be run on, with matching settings and published numbers."""
 
     name: str
-    about: str  # one line, for people who have to find the files
+    about: str  # one line that says which files are needed
     settings: Settings  # data, partition, model, views, training
     columns: tuple[Column, ...]
     references: tuple[Reference, ...]
@@ -77,6 +77,8 @@ class DataChoice:
 
 @dataclass(frozen=True)
 class Cell:
+    """One method under one setting."""
+
     row: Row
     column: Column
 
@@ -97,27 +99,28 @@ class PublishedTable:
     rows: tuple[Row, ...]
     metrics: tuple[Metric, ...]
     criterion: Criterion
-    remarks: tuple[str, ...] = ()  # where our settings depart from the paper's
+    remarks: tuple[str, ...] = ()  # where our settings differ from the paper's
 
     @property
     def labels(self) -> dict[str, str]:
-        """What rows, columns and metrics are called in print."""
+        """Printed names of rows, columns and metrics."""
         named: tuple[Row | Column | Metric, ...] = (*self.rows, *self.choice.columns, *self.metrics)
         return {AVERAGE: AVERAGE} | {each.name: each.label for each in named}
 
     def cells(self, patterns: Sequence[str] = ()) -> list[Cell]:
-        """The cells that any pattern ROWS/COLUMNS fits, in their order; all but variants if none.
+        """Return the cells that match any pattern ROWS/COLUMNS, in the order of the patterns.
 
-        Either half is a list of names, with * and ? as in file names, and may be left out.
+        Either half is a comma-separated list of names with wildcards * and ?, and may be empty.
+        Without patterns, return all cells but the variants.
         """
         rows = [row.name for row in self.rows]
-        unasked = [row.name for row in self.rows if row.kind != "variant"]
+        default_rows = [row.name for row in self.rows if row.kind != "variant"]
         columns = [column.name for column in self.choice.columns]
-        chosen: dict[str, None] = {}  # in the order in which they are named: it is that of runs
+        chosen: dict[str, None] = {}  # an ordered set: cells run in this order
         for pattern in patterns or ("/",):
             row_half, _, column_half = pattern.partition("/")
-            for row in _fitting("row", row_half, rows, unasked):
-                for column in _fitting("column", column_half, columns, columns):
+            for row in _matching("row", row_half, rows, default_rows):
+                for column in _matching("column", column_half, columns, columns):
                     chosen[f"{row}/{column}"] = None
         every = [Cell(row, column) for row in self.rows for column in self.choice.columns]
         by_name = {cell.name: cell for cell in every}
@@ -133,42 +136,42 @@ class PublishedTable:
         merged: dict[str, Any] = {"rounds": self.rounds, "seed": seed}
         for part in (self.choice.settings, cell.column.settings, cell.row.settings):
             merged = _merged(merged, part)
-        # As it was given: a recipe that names no machine's own path is the same one elsewhere.
+        # Keep a relative folder relative, so that the recipe's hash is the same on every machine.
         filled: dict[str, Any] = _filled(merged, "" if folder is None else str(folder))
         return filled
 
     def recipe(
         self, cell: Cell, seed: int, folder: Path | None = None, changes: Iterable[str] = ()
     ) -> Recipe:
-        """``changes`` are PLACE=VALUE, as in ``fedquilt run --set``."""
+        """Return a cell's recipe; ``changes`` are PLACE=VALUE, as in ``fedquilt run --set``."""
         from fedquilt.recipes.recipe import recipe_from, with_overrides
 
         return recipe_from(with_overrides(self.settings(cell, seed, folder), changes))
 
 
 def choose(table: str, choices: Iterable[DataChoice], name: str | None) -> DataChoice:
-    """The choice of that name; without a name the first."""
+    """Return the choice called ``name``, or the first if ``name`` is None."""
     known = {choice.name: choice for choice in choices}
     if name is not None and name not in known:
         raise UserError(f"{table} has no data called {name!r}{nearest(name, known)}")
     return known[name or next(iter(known))]
 
 
-def _fitting(what: str, half: str, known: Sequence[str], unasked: Sequence[str]) -> list[str]:
+def _matching(what: str, half: str, known: Sequence[str], default: Sequence[str]) -> list[str]:
     if not half:
-        return list(unasked)
-    fitting: list[str] = []
+        return list(default)
+    matching: list[str] = []
     for pattern in half.lower().split(","):
         wanted = pattern.strip()
-        found = [wanted] if wanted in known else [n for n in unasked if fnmatchcase(n, wanted)]
+        found = [wanted] if wanted in known else [n for n in default if fnmatchcase(n, wanted)]
         if not found:
             raise UserError(f"--cells: no {what} is called {wanted!r}{nearest(wanted, known)}")
-        fitting += found
-    return fitting
+        matching += found
+    return matching
 
 
 def _merged(settings: Settings, changes: Settings) -> dict[str, Any]:
-    """Settings inside settings are merged too; any other value is replaced."""
+    """Merge ``changes`` into ``settings``; nested mappings are merged, other values replaced."""
     merged = copy.deepcopy(dict(settings))
     for key, value in changes.items():
         inner = merged.get(key)

@@ -61,3 +61,8 @@ def test_importing_it_imports_no_slow_package():
     assert "fedquilt.core.version" in loaded
     slow = {"torch", "numpy", "sklearn", "timm", "matplotlib", "rich", "typer"}
     assert not loaded & slow
+
+
+def test_the_citation_names_this_version():
+    citation = Path(__file__).resolve().parents[2] / "CITATION.cff"
+    assert f"version: {fedquilt.__version__}" in citation.read_text("utf-8").splitlines()

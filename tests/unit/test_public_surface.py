@@ -18,7 +18,7 @@ FOR_USERS = {
 }
 FOR_AUTHORS_OF_METHODS = {
     *("Method", "Local", "Stage", "Task", "Batch", "Pool", "LocalTraining", "Totals"),
-    *("Update", "Sum", "Mean", "Gather", "PerClient"),
+    *("Update", "Sum", "Mean", "Gather", "PerClient", "WeightedAveraging", "MeanPart", "SumPart"),
 }
 
 

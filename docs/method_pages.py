@@ -18,7 +18,7 @@ from fedquilt.recipes.catalogue import entries
 from fedquilt.recipes.source_docs import ClassSource, Field, read_class
 from fedquilt.training.method import Method
 
-INDEX = "README.md"
+INDEX = "index.md"
 MARK = "<!-- Written by `make docs` from the code. Change the code, not this page. -->"
 PLAIN_RECIPE = "digits-fedavg"  # sets nothing but the training, so any method can take its place
 OWN_DATA = "--data images --labels labels.csv --site-column site"
@@ -80,9 +80,10 @@ def _index() -> str:
         MARK,
         "# Methods",
         _table(("name", "idea", "paper"), rows),
+        "\n".join(["```{toctree}", ":hidden:", "", *METHODS, "```"]),
         "## Kinds of parts",
         _table(("kind", "what the server's half of a method is given"), kinds),
-        "How parts are added up is the engine's affair; the sequential engine adds plain numbers.",
+        "The engine decides how parts are added up; the sequential engine adds plain numbers.",
         "Settings below and on the pages are written as in TOML; where it says `none`, leave out "
         "the setting.",
         *(f"## Settings of `{name}`\n\n{_settings_table(group)}" for name, group in groups.items()),
@@ -123,6 +124,7 @@ def _toml(value: Any) -> str:
 
 def _variants(name: str, source: ClassSource) -> list[str]:
     defaults = {field.name: _default(field) for field in source.fields}
+    defaults |= {key: _toml(value) for key, value in source.constants.get("fixed", {}).items()}
     found = []
     for variant, settings in source.constants.get("variants", {}).items():
         rows = [(f"`{key}`", defaults[key], _toml(new)) for key, new in settings.items()]
@@ -135,7 +137,7 @@ def _variants(name: str, source: ClassSource) -> list[str]:
 def _sent(name: str, method: Method) -> str:
     parts = sent_parts(name)
     columns = ("part", "kind", "shapes", "numbers", "weight sent along", "can be summed securely")
-    sentences = [f"What {', '.join(KINDS)} mean is said [here]({INDEX}#kinds-of-parts)."]
+    sentences = [f"The kinds are explained [here]({INDEX}#kinds-of-parts)."]
     if any(part.name == "body" for part in parts):
         sentences.append("A network with batch norm also sends `buffers`, its running statistics.")
     sentences.append(f"Before the first round each client is asked once for {_survey(method)}.")

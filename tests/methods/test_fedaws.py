@@ -20,7 +20,7 @@ from fedquilt.data.augmentation.views import Preprocessing, Views, normalise
 from fedquilt.data.client_data import ClientData
 from fedquilt.losses.spread_out import correlation_penalty
 from fedquilt.methods.fedaws import ROWS, FedAwS
-from fedquilt.models.class_rows import descend
+from fedquilt.models.class_rows import minimize_on_sphere
 from fedquilt.models.heads.sphere import on_sphere
 from fedquilt.training.client import Workspace, open_round, run_client
 from fedquilt.training.method import Method, State
@@ -147,7 +147,7 @@ def test_a_round_is_the_clients_mean_row_then_a_push() -> None:
     both = counts[0][0] + counts[1][0]
     rows[0] += ((counts[0][0] * changes[0][0] + counts[1][0] * changes[1][0]) / both).float()
     rows[1] += changes[1][1]
-    expected = descend(
+    expected = minimize_on_sphere(
         on_sphere(rows), lambda some: correlation_penalty(some, torch.zeros(3, 3), 1.0), 0.1, 1
     )
     found = method.update(server, totals)["weights"][ROWS]

@@ -14,9 +14,9 @@ from fedquilt.core.errors import UserError
 from fedquilt.core.tree import add, same_bits, tree_map
 from fedquilt.data.batches import Batch
 from fedquilt.engines.client_states import StatesInMemory
-from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.fedcurv import SUMS, FedCurv
 from fedquilt.models.network import Output, read_weights
+from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.client import Workspace, run_client
 from fedquilt.training.method import Local
 from fedquilt.training.rounds import run_rounds, start_server
@@ -41,7 +41,7 @@ def test_penalty_and_gradient_of_the_card(monkeypatch: pytest.MonkeyPatch) -> No
     # F = [2, 0.5], theta = [1, 2]: U = 2.5, V = 2 * 1 + 0.5 * 2 = 3. Client 0 at 0.5 is left with
     # P = 0.5 and Q = 1. Direct: 0.1 * 0.5 * (0.5 - 2)^2 = 0.1125. Expanded, without the constant
     # 0.1 * 0.5 * 2^2 = 0.2: 0.1 * (0.25 * 0.5 - 2 * 0.5 * 1) = -0.0875.
-    monkeypatch.setattr(FedAvg, "loss", lambda self, local, batch: torch.zeros(()))
+    monkeypatch.setattr(WeightedAveraging, "loss", lambda self, local, batch: torch.zeros(()))
     method = FedCurv(strength=0.1)
     local = _client_zero(fisher=2.5, fisher_weights=3.0, at=0.5)
     local.state = method.begin(local)

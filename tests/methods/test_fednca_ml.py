@@ -26,7 +26,7 @@ from fedquilt.models.spec import ModelSpec
 from fedquilt.recipes.recipe import recipe_from
 from fedquilt.runs.experiment import run as train
 from fedquilt.runs.finished_run import read_run
-from fedquilt.training.aggregation import weight_parts
+from fedquilt.training.averaging import weight_parts
 from fedquilt.training.client import Workspace, run_client
 from fedquilt.training.rounds import start_server
 
@@ -50,7 +50,7 @@ class GivenFeatures(nn.Module):
         self.found = found
 
     def forward(self, images: Tensor) -> Output:
-        logits = self.head.classifier.own(self.found)
+        logits = self.head.classifier.own_scores(self.found)
         return Output(self.found.mean(1), logits, self.found)
 
 
@@ -331,7 +331,7 @@ def test_what_cannot_be_is_explained(settings: dict[str, object], message: str) 
 
 def test_one_class_is_refused_and_so_are_more_classes_than_features() -> None:
     spec = FedNCAML().model_spec(ModelSpec())
-    for class_count, message in ((1, "two of them or more"), (65, "there are 65 classes")):
+    for class_count, message in ((1, "at least two classes"), (65, "and 65 classes")):
         with pytest.raises(UserError, match=message):
             spec.build(channels=1, class_count=class_count, seed=0)
 

@@ -16,7 +16,7 @@ from fedquilt.core.totals import Accumulator
 from fedquilt.core.tree import same_bits
 from fedquilt.losses.class_prior import adjust_logits
 from fedquilt.methods.fednoro import FedNoRo
-from fedquilt.training.aggregation import (
+from fedquilt.training.whole_models import (
     distance_aware_weights,
     distances_to_nearest,
     inner_products,

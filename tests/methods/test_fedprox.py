@@ -8,15 +8,15 @@ from support.scalar_client import train_one_weight
 
 from fedquilt.core.errors import UserError
 from fedquilt.losses.proximal import squared_distance
-from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.fedprox import FedProx
+from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.local_training import LocalTraining
 from fedquilt.training.method import Local
 
 
 @pytest.fixture(autouse=True)
 def only_the_pull(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FedAvg, "loss", lambda self, local, batch: torch.zeros(()))
+    monkeypatch.setattr(WeightedAveraging, "loss", lambda self, local, batch: torch.zeros(()))
 
 
 def _descent(mu: float, steps: int, lr: float) -> float:

@@ -18,7 +18,7 @@ from fedquilt.data.batches import Batch
 from fedquilt.losses.cross_entropy import masked_bce
 from fedquilt.methods.fpsl import FPSL, resting_features
 from fedquilt.models.network import Layout, Network, read_weights, write_weights
-from fedquilt.training.aggregation import SPARE_ROWS, head_row_weights
+from fedquilt.training.averaging import SPARE_ROWS, head_row_weights
 from fedquilt.training.client import Workspace, open_round, run_client
 from fedquilt.training.client_step import step_batches
 from fedquilt.training.method import Local, Method

@@ -18,10 +18,10 @@ from fedquilt.core.totals import Accumulator
 from fedquilt.core.tree import Weights, clone, leaves, same_bits
 from fedquilt.methods import rscfed
 from fedquilt.methods.rscfed import RSCFed
-from fedquilt.models.teacher import follow
-from fedquilt.training.aggregation import combined, consensus, distance_weights, inner_products
+from fedquilt.models.teacher import ema_update
 from fedquilt.training.client import Workspace, run_client
 from fedquilt.training.rounds import start_server
+from fedquilt.training.whole_models import combined, consensus, distance_weights, inner_products
 
 
 @pytest.mark.parametrize(
@@ -165,11 +165,11 @@ def test_teacher_follows_weights_and_statistics() -> None:
     network.weight.data.fill_(2.0)
     network.running_mean.fill_(10.0)  # type: ignore[union-attr, operator]
     teacher = {"weight": tensor([0.0]), "running_mean": tensor([20.0])}
-    found = follow(clone(teacher), network, 0.75)
+    found = ema_update(clone(teacher), network, 0.75)
     assert found["weight"].item() == 0.5  # 0.75 * 0 + 0.25 * 2
     assert found["running_mean"].item() == 17.5  # 0.75 * 20 + 0.25 * 10
     assert not found["weight"].requires_grad
-    assert same_bits(follow(clone(teacher), network, 1.0), teacher)
+    assert same_bits(ema_update(clone(teacher), network, 1.0), teacher)
 
 
 def test_teacher_is_kept_between_rounds_and_never_reset() -> None:

@@ -11,7 +11,7 @@ from support.tiny_federation import make_federation, make_method
 from fedquilt.core.errors import UserError
 from fedquilt.core.tree import Weights, same_bits
 from fedquilt.models.network import read_weights
-from fedquilt.training.aggregation import head_row_weights
+from fedquilt.training.averaging import head_row_weights
 from fedquilt.training.client import Workspace, run_client
 from fedquilt.training.method import Method
 from fedquilt.training.rounds import start_server

@@ -22,8 +22,8 @@ CORE = (
     *("atomic_files", "settings", "child_process"),
 )
 TRAINING = (
-    *("task", "provenance", "local_training", "schedules", "local_optimizer", "server_optimizer"),
-    *("aggregation", "method", "client_step", "client", "rounds"),
+    *("task", "provenance", "parts", "local_training", "schedules", "local_optimizer"),
+    *("server_optimizer", "method", "averaging", "whole_models", "client_step", "client", "rounds"),
 )
 ORDERED = {"core": CORE, "training": TRAINING}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedquilt.core.registry import find
+from fedquilt.core.settings import Tables, read
 from fedquilt.data.augmentation.views import Preprocessing, Views
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.client_states import ClientStates
@@ -24,17 +24,20 @@ SIZE = 8
 METHOD_NAMES = tuple(METHODS)
 
 
+TABLES: Tables = {Method: ("method", METHODS)}
+
+
 def make_method(name: str, **settings: object) -> Method:
     """A method by its name, quick enough for tests; staged methods leave their warm-up early."""
-    method_class = find("method", METHODS, name)
-    method = method_class(**settings)
+    method: Method = read(Method, {"name": name, **settings}, "method", TABLES)
     training = replace(method.training, batch_size=8, lr=0.01, epochs=1)
     early = {"warmup_rounds": 1} if hasattr(method, "warmup_rounds") else {}
     generous = (
         {"negative_share": 0.3, "positive_share": 0.3} if hasattr(method, "negative_share") else {}
     )
     narrow = {"width": 16} if hasattr(method, "width") else {}
-    return replace(method, **{"training": training} | early | generous | narrow | settings)
+    given = {key: value for key, value in settings.items() if key not in method.fixed}
+    return replace(method, **{"training": training} | early | generous | narrow | given)
 
 
 def synthetic_labels(count: int, generator: torch.Generator) -> Tensor:

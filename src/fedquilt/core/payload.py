@@ -33,6 +33,7 @@ class Mean:
 
     value: Tree
     weight: float | Tensor
+    needs_weight: bool = False  # an update whose weight is 0 throughout is refused
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ def _read_dataclass(kind: Any, value: Any, where: str, tables: Tables) -> Any:
         name = _read_scalar(str, settings.pop("name"), f"{where}.name")
         kind = find(family, table, name)
         settings = _variant(kind, settings.pop("variant", None), where) | settings
+        kind = _with_fixed(kind, settings, where)
     hints = typing.get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in settings:
@@ -99,6 +100,21 @@ def _variant(kind: Any, name: str | None, where: str) -> dict[str, Any]:
             f"{where}.variant: {kind.__name__} has none called {name!r}{nearest(name, variants)}"
         )
     return dict(variants[name])
+
+
+def _with_fixed(kind: Any, settings: dict[str, Any], where: str) -> Any:
+    """Take the fixed settings out, and return the class that has them: ``kind`` or a subclass.
+
+    A setting that only a subclass changes is no field: the class itself stands for its value.
+    """
+    fixed = getattr(kind, "fixed", {})
+    given = {key: settings.pop(key) for key in fixed if key in settings}
+    subclasses = [each for each in kind.__subclasses__() if "fixed" in vars(each)] if given else []
+    for choice in (kind, *subclasses):
+        if all(choice.fixed[key] == value for key, value in given.items()):
+            return choice
+    known = " or ".join(f"all of {dict(choice.fixed)}" for choice in (kind, *subclasses))
+    raise UserError(f"{where}: {given} cannot be combined; expected {known}")
 
 
 def _read_union(kind: Any, value: Any, where: str, tables: Tables) -> Any:
@@ -157,7 +173,8 @@ def plain(value: Any, tables: Tables) -> Any:
         }
         for family, (_, table) in tables.items():
             if isinstance(value, family):
-                return {"name": _name_of(type(value), table)} | settings
+                name = _name_of(type(value), table)
+                return {"name": name} | settings | dict(getattr(value, "fixed", {}))
         return settings
     if isinstance(value, tuple | list):
         return [plain(entry, tables) for entry in value]
@@ -167,8 +184,13 @@ def plain(value: Any, tables: Tables) -> Any:
 
 
 def _name_of(kind: type, table: Mapping[str, str]) -> str:
-    path = f"{kind.__module__}:{kind.__qualname__}"
-    for name, entry in table.items():
-        if entry == path:
-            return name
-    raise UserError(f"{path} is in no table, so a recipe cannot name it")
+    """The name of the class in the table; a subclass with fixed settings has its parent's."""
+    names = {entry: name for name, entry in table.items()}
+    candidates = [kind, *(base for base in kind.__mro__[1:] if "fixed" in vars(kind))]
+    for each in candidates:
+        path = f"{each.__module__}:{each.__qualname__}"
+        if path in names:
+            return names[path]
+    raise UserError(
+        f"{kind.__module__}:{kind.__qualname__} is in no table, so a recipe cannot name it"
+    )

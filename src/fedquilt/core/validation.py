@@ -12,7 +12,6 @@ from torch import Tensor
 from fedquilt.core.payload import Gather, Mean, Update, weight_of
 from fedquilt.core.tree import Tree, leaves
 
-TRAINED = ("body", "buffers", "training_loss")  # in these a client that has trained has weight
 NOTHING = torch.empty(0)  # stands for an empty branch
 MAX_WEIGHT = 1e9  # weights count images, labels or steps; a larger one would outweigh the cohort
 
@@ -48,7 +47,7 @@ def check_update(update: Update, expected: Update, client: str) -> None:
         max_weight = 1.0
         if isinstance(part, Mean) and isinstance(like, Mean):
             max_weight = _check_weight(part, like, where)
-            if name in TRAINED:
+            if like.needs_weight:
                 _check_not_zero(max_weight, where)
         may_be_longer = isinstance(like, Gather) and like.any_length
         value = _leaves_as_expected(part.value, like.value, where, first_axis=int(may_be_longer))

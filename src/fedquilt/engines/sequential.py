@@ -1,4 +1,4 @@
-"""SequentialEngine: clients on this machine, one after another; the reference for other engines."""
+"""SequentialEngine: runs clients one after another; the reference for the other engines."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from typing import ClassVar
 
 import torch
 
-from fedquilt.core.payload import Mean, Update, addressed
+from fedquilt.core.payload import Update, addressed
 from fedquilt.core.totals import Accumulator, Totals
 from fedquilt.core.tree import Weights, on_host
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.client_states import ClientStates, StatesInMemory
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
-from fedquilt.privacy.transform import PayloadTransform, released, released_survey
-from fedquilt.training.client import LOSS_PART, Workspace, run_client
+from fedquilt.privacy.transform import PayloadTransform, apply_survey_transforms, apply_transforms
+from fedquilt.training.client import Workspace, run_client
 from fedquilt.training.method import Method, State
+from fedquilt.training.rounds import expected_update
 from fedquilt.training.task import Task
 
 
 class SequentialEngine:
-    """One scratch network and one accumulator, however many clients there are."""
+    """Memory does not grow with the number of clients: one workspace, one accumulator."""
 
-    holds_states: ClassVar[bool] = False  # whether states reach their store only when told to
+    caches_states: ClassVar[bool] = False  # whether states are stored only by write_states()
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class SequentialEngine:
 
     def survey(self, method: Method) -> Totals:
         answers = {
-            name: released_survey(self._transforms, method, data, method.survey(data))
+            name: apply_survey_transforms(self._transforms, method, data, method.survey(data))
             for name, data in sorted(self._clients.items())
         }
         accumulator = Accumulator(next(iter(answers.values())), len(self._clients))
@@ -55,26 +56,23 @@ class SequentialEngine:
     def exchange(
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
     ) -> Totals:
-        expected = {
-            **method.expected_update(addressed(payload, cohort[0]), self._task),
-            LOSS_PART: Mean(torch.zeros(()), 0.0),
-        }
+        expected = expected_update(method, payload, cohort[0], self._task)
         accumulator = Accumulator(expected, len(self._clients))
-        # A fixed order: sums do not depend on who came first.
-        for name, update, state in self._played(method, payload, round_index, sorted(cohort)):
+        # A fixed order: rounding of the sums must not depend on who finishes first.
+        for name, update, state in self._run_clients(method, payload, round_index, sorted(cohort)):
             data, kept = self._clients[name], state["method"]
-            accumulator.add(name, released(self._transforms, method, data, kept, update))
+            accumulator.add(name, apply_transforms(self._transforms, method, data, kept, update))
             self._states.put(name, state)
             if self._audit is not None:
                 self._audit.record(name, method.pseudo_labels(kept))
         return accumulator.totals()
 
-    def _played(
+    def _run_clients(
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
     ) -> Iterator[tuple[str, Update, State]]:
-        """Every client's round: its name, what it sends and what it keeps."""
+        """Yield each client's name, update and new state, in cohort order."""
         for name in cohort:
-            with named_in_errors(name, method, round_index):
+            with client_in_errors(name, method, round_index):
                 update, state = run_client(
                     method,
                     self._task,
@@ -87,26 +85,26 @@ class SequentialEngine:
             yield name, update, state
 
     def write_states(self) -> None:
-        """Bring clients' states into their store, where they are not there already."""
+        """Write cached client states to the store."""
 
     def recall_pseudo_labels(self, method: Method) -> None:
-        """After a resume, tell the audit what clients' stored states hold."""
+        """After a resume, record the pseudo-labels of the stored states in the audit."""
         for name in sorted(self._clients):
             state = self._states.get(name)
             if self._audit is not None and state:
                 self._audit.record(name, method.pseudo_labels(state.get("method", {})))
 
     def personal_weights(self, method: Method, payload: State) -> Iterator[tuple[str, Weights]]:
-        """Each client's own model, for methods that have no global one."""
+        """Yield each client's own model, for methods without a global one."""
         for name in sorted(self._clients):
-            state = on_host(self._states.get(name).get("method", {}))  # where the payload is
+            state = on_host(self._states.get(name).get("method", {}))  # as the payload
             if state:
                 yield name, method.client_weights(addressed(payload, name), state)
 
 
 @contextmanager
-def named_in_errors(client: str, method: Method, round_index: int) -> Iterator[None]:
-    """Whose round it was is added to any error."""
+def client_in_errors(client: str, method: Method, round_index: int) -> Iterator[None]:
+    """Add client, method and round to any error as a note."""
     try:
         yield
     except Exception as error:

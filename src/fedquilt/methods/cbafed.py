@@ -22,16 +22,16 @@ from fedquilt.losses.pseudo_labels import (
     no_tags,
     tagged_bce,
 )
-from fedquilt.methods.fedavg import FedAvg
+from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Local, Stage, State
-from fedquilt.training.provenance import Provenance
+from fedquilt.training.parts import DeclaredPart, MeanPart
 from fedquilt.training.task import Task
 
 WARM_UP = "warm-up"
 
 
 @dataclass(frozen=True, kw_only=True)
-class CBAFed(FedAvg):
+class CBAFed(WeightedAveraging):
     """Fill in missing labels by class-wise thresholds, higher for classes with many labels.
 
     After a warm-up, predictions above a class's threshold or below 1 minus it become labels, and
@@ -42,7 +42,6 @@ class CBAFed(FedAvg):
     counts them once a round. ``supplement`` has the other numbers of FedMLP's supplement.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     warmup_rounds: int = 50  # P: rounds on annotated labels only
     labelling: Literal["round", "batch"] = "round"  # when missing labels are filled in
     threshold_base: float = 0.45  # of a class's threshold: share + this - deviation of shares
@@ -56,6 +55,17 @@ class CBAFed(FedAvg):
         "supplement": {"threshold_base": 0.6, "residual_every": 1},
     }
 
+    also_broadcast: ClassVar[tuple[str, ...]] = ("thresholds",)
+    pseudo_label_key: ClassVar[str | None] = "tags"
+
+    @property
+    def parts(self) -> Mapping[str, DeclaredPart]:
+        # All classes or none: the body's weight is their sum, from which one could be computed.
+        share = MeanPart(
+            shape=("classes",), weight=("classes",), start=None, provenance="every class"
+        )
+        return {"class_share": share}
+
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         thresholds = torch.full((task.class_count,), self.threshold_range[1])
         own = {"saved": weights, "thresholds": thresholds, "rounds_done": torch.tensor(0)}
@@ -63,18 +73,6 @@ class CBAFed(FedAvg):
 
     def init_client(self, data: ClientData) -> State:
         return super().init_client(data) | {"tags": no_tags(data.known)}
-
-    def broadcast(self, server: State) -> State:
-        return {"weights": server["weights"], "thresholds": server["thresholds"]}
-
-    def expected_update(self, received: State, task: Task) -> Update:
-        parts = super().expected_update(received, task)
-        return {**parts, "class_share": Mean(received["thresholds"], torch.zeros(task.class_count))}
-
-    @property
-    def provenance(self) -> Mapping[str, Provenance]:
-        # All or none: the weight of the body is the sum over classes, and would tell the last one.
-        return {**super().provenance, "class_share": "every class"}
 
     def stages(self, round_index: int) -> tuple[Stage, ...]:
         return (Stage(name=WARM_UP if round_index < self.warmup_rounds else "pseudo labels"),)
@@ -103,7 +101,7 @@ class CBAFed(FedAvg):
         warming_up = local.round_index < self.warmup_rounds
         used = float(len(local.data)) if warming_up else max(float(counts.sum()), 1.0)
         weight = used if self.weighting == "samples" else 1.0
-        parts = self.weighted_update(local, weights, weight)
+        parts = self.weights_update(local, weights, weight=weight)
         share = Mean(counts / used, torch.full_like(counts, used))
         return {**parts, "class_share": share}, local.state
 

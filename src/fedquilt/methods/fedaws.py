@@ -18,13 +18,13 @@ from fedquilt.data.batches import Batch, Pool
 from fedquilt.data.client_data import ClientData
 from fedquilt.losses.class_prior import PositiveWeight
 from fedquilt.losses.spread_out import positive_hinge, row_penalty
-from fedquilt.methods.fedavg import FedAvg
-from fedquilt.models.class_rows import among_zeros, own_rows, rearranged
+from fedquilt.models.class_rows import arrange_rows, scatter_rows, select_rows
 from fedquilt.models.heads.sphere import on_sphere, scores_of
 from fedquilt.models.network import Layout
 from fedquilt.models.spec import ModelSpec
-from fedquilt.training.aggregation import (
+from fedquilt.training.averaging import (
     HeadRows,
+    WeightedAveraging,
     Weighting,
     change_of,
     head_row_weights,
@@ -41,7 +41,7 @@ ROWS = "head.weight"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAwS(FedAvg):
+class FedAwS(WeightedAveraging):
     """Clients pull features towards the rows of their own classes; the server parts the rows.
 
     A client learns from annotated positives, and receives only the rows of classes that it has
@@ -94,12 +94,12 @@ class FedAwS(FedAvg):
     def broadcast(self, server: State) -> State:
         shared = {**server["weights"]}
         rows = shared.pop(ROWS)
-        own = {from_branch(name): own_rows(rows, mask) for name, mask in server["owned"].items()}
-        nothing = own_rows(rows, torch.zeros(len(rows), dtype=torch.bool))
+        own = {from_branch(name): select_rows(rows, mask) for name, mask in server["owned"].items()}
+        nothing = select_rows(rows, torch.zeros(len(rows), dtype=torch.bool))
         return {"weights": shared, "own": PerClient(own, nothing)}
 
     def client_weights(self, received: State, state: State) -> Weights:
-        return {**received["weights"], ROWS: among_zeros(**received["own"])}
+        return {**received["weights"], ROWS: scatter_rows(**received["own"])}
 
     def initial_weights(self, local: Local) -> Weights:
         return self.client_weights(local.received, local.state)
@@ -127,10 +127,13 @@ class FedAwS(FedAvg):
         whole = {**received["weights"], ROWS: rows}
         return weight_parts(whole, self._sent(task.layout), 0.0, torch.zeros(task.class_count))
 
-    def weights_update(self, local: Local, weights: Weights) -> Update:
+    def weights_update(
+        self, local: Local, weights: Weights, *, weight: float | None = None
+    ) -> Update:
         used = self.pools(local)[0].rows  # the images with positives, if there are any
         images = 0 if used is None else len(used)
-        weight = float(images if self.weighting == "samples" else images > 0)
+        if weight is None:
+            weight = float(images if self.weighting == "samples" else images > 0)
         change = change_of(weights, self.initial_weights(local))
         owned = local.received["own"]["classes"]
         rows = head_row_weights(self.head_rows, weight, local.data).to(owned.device) * owned
@@ -143,14 +146,13 @@ class FedAwS(FedAvg):
         old = server["weights"]
         change = {ROWS: torch.zeros_like(old[ROWS])} | mean_change(totals)
         moved = self.moved(server, change, moved_buffers(old, totals))
-        kept = {key: server[key] for key in ("owned", "together")}
         if not self.fixed_rows:
             rows, rate = on_sphere(moved["weights"][ROWS]), self.strength * self.spread_lr
-            moved["weights"][ROWS] = self.arranged(rows, kept, rate, self.spread_steps)
-        return moved | kept
+            moved["weights"][ROWS] = self.arranged(rows, server, rate, self.spread_steps)
+        return moved
 
     def arranged(self, rows: Tensor, server: State, rate: float, steps: int) -> Tensor:
         """Rows after gradient steps on what it costs to be near."""
         seen = torch.stack(list(server["owned"].values())).any(0)
         penalty = partial(row_penalty, distance=self.distance, nearest=self.nearest)
-        return rearranged(rows, seen, server["together"], penalty, rate, steps)
+        return arrange_rows(rows, seen, server["together"], penalty, rate, steps)

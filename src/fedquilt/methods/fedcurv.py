@@ -10,14 +10,12 @@ from torch import Tensor
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.payload import Sum, Update
-from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights, add, copies_of, sub, tree_map, zeros_like
 from fedquilt.data.batches import Batch, Pool
 from fedquilt.losses.proximal import weighted_squared_distance
 from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.training.method import Local, Stage, State
-from fedquilt.training.provenance import Provenance
-from fedquilt.training.task import Task
+from fedquilt.training.parts import DeclaredPart, SumPart
 
 SUMS = ("fisher", "fisher_weights")  # of the Fisher diagonal F_j, and of F_j times the weights
 LOOKED = "squared gradients"  # of all local images, after training
@@ -52,23 +50,9 @@ class FedCurv(FedAvgPL):
                 f"found {self.strength} and {self.fisher_batch}"
             )
 
-    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
-        names = task.layout.body + task.layout.head
-        zeros = {name: torch.zeros_like(weights[name], dtype=torch.float64) for name in names}
-        return super().init_server(weights, task, survey) | dict.fromkeys(SUMS, zeros)
-
-    def broadcast(self, server: State) -> State:
-        return {key: server[key] for key in ("weights", *SUMS)}
-
-    def expected_update(self, received: State, task: Task) -> Update:
-        return {
-            **super().expected_update(received, task),
-            **{key: Sum(received[key]) for key in SUMS},
-        }
-
     @property
-    def provenance(self) -> Mapping[str, Provenance]:
-        return {**super().provenance, **dict.fromkeys(SUMS, "images")}
+    def parts(self) -> Mapping[str, DeclaredPart]:
+        return dict.fromkeys(SUMS, SumPart(provenance="images", dtype=torch.float64))
 
     def begin(self, local: Local) -> State:
         total = {key: local.received[key] for key in SUMS}
@@ -128,7 +112,3 @@ class FedCurv(FedAvgPL):
         sums = {key: Sum(change[key]) for key in SUMS}
         del kept["importance"], kept["anchor"], kept[LOOKED]
         return {**self.weights_update(local, weights), **sums}, kept
-
-    def update(self, server: State, totals: Totals) -> State:
-        sums = {key: add(server[key], totals.sum(key)) for key in SUMS}
-        return super().update(server, totals) | sums

@@ -12,12 +12,12 @@ from fedquilt.core.errors import UserError
 from fedquilt.data.batches import Batch
 from fedquilt.losses.cross_entropy import elementwise_bce, masked_bce, masked_mean
 from fedquilt.losses.pseudo_labels import is_confident
-from fedquilt.methods.fedavg import FedAvg
+from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Local
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedFixMatch(FedAvg):
+class FedFixMatch(WeightedAveraging):
     """Sure predictions of missing labels on a weak view become hard labels of a strong view.
 
     The model under training is its own teacher. A prediction is sure above the threshold or below
@@ -29,7 +29,6 @@ class FedFixMatch(FedAvg):
     annotators, as that paper does; it does not tell its thresholds.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     threshold: float = 0.8  # tau: the probability from which a prediction is sure
     gate: Literal["sample", "entry"] = "sample"  # what has to be sure: all of an image, or a label
     strength: float = 1.0  # lambda_u: of the loss on the strong view

@@ -15,9 +15,10 @@ from fedquilt.core.tree import Weights, clone, without
 from fedquilt.data.batches import Batch
 from fedquilt.losses.distillation import relation_gap, relation_logits, squared_gap
 from fedquilt.losses.pseudo_labels import binary_entropy, is_confident
-from fedquilt.methods.fedavg import FedAvg
-from fedquilt.models.teacher import follow, training_mode_output
+from fedquilt.models.teacher import ema_update, training_mode_output
+from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Local, Stage, State
+from fedquilt.training.parts import DeclaredPart, MeanPart
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.schedules import gaussian_ramp
 from fedquilt.training.task import Task
@@ -26,7 +27,7 @@ WARM_UP = "warm-up"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedIRM(FedAvg):
+class FedIRM(WeightedAveraging):
     """Match how classes go together in sure predictions with how they do where annotated.
 
     Row c of a relation matrix is what a model says of all classes on images of class c. After a
@@ -41,7 +42,6 @@ class FedIRM(FedAvg):
     port, but for taking the matrix after training, too.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     warmup_rounds: int = 20  # T: rounds on annotated labels only
     strength: float = 1.0  # of relation matching and consistency, once ramped up
     ramp_rounds: int = 30  # omega: over which they grow to that, counted from the first round
@@ -57,28 +57,23 @@ class FedIRM(FedAvg):
         "released": {"teacher_mode": "training", "matrix": "batches"}
     }
 
+    also_broadcast: ClassVar[tuple[str, ...]] = ("reported",)
+
+    @property
+    def parts(self) -> Mapping[str, DeclaredPart]:
+        # In a mean over batches, classes annotated without positives have rows too: one half.
+        rows: Provenance = "positives" if self.matrix == "positives" else "sides"
+        relation = MeanPart(
+            shape=("classes", "classes"), weight=("classes",), start=0.5, provenance=rows
+        )
+        return {"relation": relation}
+
     def views(self, round_index: int) -> tuple[str, ...]:
         return ("weak", "weak")
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
-        classes = task.class_count
-        return super().init_server(weights, task, survey) | {
-            "relation": torch.full((classes, classes), 0.5),
-            "reported": torch.zeros(classes, dtype=torch.bool),
-        }
-
-    def broadcast(self, server: State) -> State:
-        return {key: server[key] for key in ("weights", "relation", "reported")}
-
-    def expected_update(self, received: State, task: Task) -> Update:
-        relation = Mean(received["relation"], torch.zeros(task.class_count))
-        return {**super().expected_update(received, task), "relation": relation}
-
-    @property
-    def provenance(self) -> Mapping[str, Provenance]:
-        # A mean over batches also tells of annotated classes without positives: one half.
-        rows: Provenance = "positives" if self.matrix == "positives" else "sides"
-        return {**super().provenance, "relation": rows}
+        reported = torch.zeros(task.class_count, dtype=torch.bool)
+        return super().init_server(weights, task, survey) | {"reported": reported}
 
     def stages(self, round_index: int) -> tuple[Stage, ...]:
         return (Stage(name=WARM_UP if round_index < self.warmup_rounds else "matching"),)
@@ -121,7 +116,7 @@ class FedIRM(FedAvg):
             return local.state
         done = local.state["teacher_steps"]
         decay = (1 - 1 / (done + 1)).clamp(max=self.teacher_decay)  # a young teacher learns fast
-        teacher = follow(local.state["teacher"], local.model, decay)
+        teacher = ema_update(local.state["teacher"], local.model, decay)
         return {**local.state, "teacher": teacher, "teacher_steps": done + 1}
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
@@ -146,7 +141,5 @@ class FedIRM(FedAvg):
         return torch.stack(matrices).mean(0), reports.any(0)
 
     def update(self, server: State, totals: Totals) -> State:
-        return super().update(server, totals) | {
-            "relation": totals.mean("relation", otherwise=server["relation"]),
-            "reported": server["reported"] | (totals.weight("relation") > 0),
-        }
+        reported = server["reported"] | (totals.weight("relation") > 0)
+        return super().update(server, totals) | {"reported": reported}

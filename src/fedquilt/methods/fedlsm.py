@@ -29,10 +29,17 @@ from fedquilt.losses.soft_targets import (
     target_loss,
 )
 from fedquilt.models.spec import ModelSpec
-from fedquilt.models.teacher import follow
-from fedquilt.training.averaging import SPARE_ROWS, HeadRows, WeightedAveraging, by_row_counts
+from fedquilt.models.teacher import ema_update
+from fedquilt.training.averaging import (
+    SPARE_ROWS,
+    HeadRows,
+    WeightedAveraging,
+    by_row_counts,
+    head_provenance,
+)
 from fedquilt.training.local_training import LocalTraining
 from fedquilt.training.method import Local, State
+from fedquilt.training.parts import DeclaredPart, MeanPart
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
@@ -82,6 +89,9 @@ class FedLSM(WeightedAveraging):
         },
     }
 
+    also_broadcast: ClassVar[tuple[str, ...]] = ("class_weight",)
+    pseudo_label_key: ClassVar[str | None] = "tags"
+
     def __post_init__(self) -> None:
         for low, high in (self.thresholds, self.uncertain_thresholds):
             if not 0 <= low < high <= 1:
@@ -122,18 +132,18 @@ class FedLSM(WeightedAveraging):
             raise UserError(f"{found}; set fedlsm.labels to 'multi'")
         return {"tags": no_tags(data.known)}
 
-    def broadcast(self, server: State) -> State:
-        return {key: server[key] for key in ("weights", "class_weight")}
-
-    def expected_update(self, received: State, task: Task) -> Update:
-        parts = super().expected_update(received, task)
-        return by_row_counts(parts, torch.zeros(task.class_count)) if self.draw_counts else parts
+    @property
+    def parts(self) -> Mapping[str, DeclaredPart]:
+        if not self.draw_counts:
+            return {}
+        rows = head_provenance(self.head_rows)
+        spare = MeanPart(shape="head", weight=("classes",), provenance=rows, start=None)
+        return {SPARE_ROWS: spare}
 
     @property
     def provenance(self) -> Mapping[str, Provenance]:
-        parts = {**super().provenance, "positives": "sides", "annotated": "sides"}
-        drawn: dict[str, Provenance] = {"head": "believed positives", SPARE_ROWS: parts["head"]}
-        return {**parts, **(drawn if self.draw_counts else {})}
+        drawn: dict[str, Provenance] = {"head": "believed positives"} if self.draw_counts else {}
+        return {**super().provenance, "positives": "sides", "annotated": "sides", **drawn}
 
     def begin(self, local: Local) -> State:
         data = local.data
@@ -163,12 +173,15 @@ class FedLSM(WeightedAveraging):
         return beta_share(self.mixing_concentration, generator)
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
+        return self.step_loss(local, batch)[0]
+
+    def step_loss(self, local: Local, batch: Batch) -> tuple[Tensor, State]:
         strong, weight = batch.views[0], local.received["class_weight"]
-        plain, *beside = self.beliefs(local, batch)
-        local.state = _noted(local.state, batch.rows, plain)
+        plain, *beside = self.targets(local, batch)
+        state = _counted(local.state, batch.rows, plain)
         if not beside or batch.drawn is None:
             logits = local.model(strong).logits
-            return target_loss(self.labels, logits, plain, weight, self.weighed)
+            return target_loss(self.labels, logits, plain, weight, self.weighed), state
         uncertain, certain = batch.beside
         images = mix(uncertain.views[0], certain.views[0], batch.drawn)
         mixture = mix_targets(beside[0], beside[1], batch.drawn)
@@ -177,9 +190,9 @@ class FedLSM(WeightedAveraging):
         supervised = target_loss(self.labels, of_plain, plain, weight, self.weighed)
         unweighed = torch.ones_like(weight)
         mixing = target_loss(self.labels, of_mixtures, mixture, unweighed, self.weighed)
-        return supervised + self.mixing_strength * mixing
+        return supervised + self.mixing_strength * mixing, state
 
-    def beliefs(self, local: Local, batch: Batch) -> list[Targets]:
+    def targets(self, local: Local, batch: Batch) -> list[Targets]:
         """Of the batch, then of the uncertain and the certain images beside it."""
         parts = (batch, *batch.beside)
         opinions = (torch.zeros_like(batch.labels),)  # without a teacher nothing is missing
@@ -197,18 +210,15 @@ class FedLSM(WeightedAveraging):
         if "teacher" not in local.state:
             return local.state
         old, buffers = local.state["teacher"], local.layout.buffers
-        return {**local.state, "teacher": follow(old, local.model, self.teacher_decay, buffers)}
+        return {**local.state, "teacher": ema_update(old, local.model, self.teacher_decay, buffers)}
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         parts, state = self.weights_update(local, weights), local.state
         update = by_row_counts(parts, state["drawn"]) if self.draw_counts else parts
         return update, {"tags": state["tags"]}
 
-    def update(self, server: State, totals: Totals) -> State:
-        return super().update(server, totals) | {"class_weight": server["class_weight"]}
 
-
-def _noted(state: State, rows: Tensor, belief: Targets) -> State:
-    """With the batch's positives counted, and what was filled in kept for the audit."""
-    tags = state["tags"].index_copy(0, rows, belief.tags())
-    return {**state, "drawn": state["drawn"] + belief.positive_counts(), "tags": tags}
+def _counted(state: State, rows: Tensor, targets: Targets) -> State:
+    """The state with the batch's positives counted and its pseudo-labels kept for the audit."""
+    tags = state["tags"].index_copy(0, rows, targets.tags())
+    return {**state, "drawn": state["drawn"] + targets.positive_counts(), "tags": tags}

@@ -25,9 +25,9 @@ from fedquilt.losses.prototypes import (
     tag_missing_labels,
 )
 from fedquilt.losses.pseudo_labels import NO_TAG, no_tags
-from fedquilt.methods.fedavg import FedAvg
+from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Local, Stage, State
-from fedquilt.training.provenance import Provenance
+from fedquilt.training.parts import DeclaredPart, MeanPart
 from fedquilt.training.task import Task
 
 WARM_UP = "warm-up"
@@ -35,38 +35,33 @@ NEVER = 1_000_000  # the age of a prototype that nobody has sent yet
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedMLP(FedAvg):
+class FedMLP(WeightedAveraging):
     """Fill in missing labels, a few surest ones a round, by global dual prototypes.
 
-    Warm up on annotated labels; then tag un-annotated cells by how near an image's feature is to
+    Warm up on annotated labels. Then tag unannotated entries by how near an image's feature is to
     the global "absent" and "present" prototypes, train on true and tagged labels with the
-    client's class prior in the logits, and hold all other cells to the global model.
+    client's class prior in the logits, and hold all other entries to the global model.
 
     Deviations: every statistic is taken from annotated labels only; prototypes are weighted by
     their counts and computed on un-augmented images; a prior is kept off 0 and 1. The variant
-    ``released`` is the authors' public code.
+    ``released`` is the authors' public code, see :class:`Released`.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     positive_weight: PositiveWeight = "none"  # the prior in the logits takes its place
     warmup_rounds: int = 50  # t_1: rounds on annotated labels only, before any is filled in
     warmup_views: int = 2  # views an image is trained on in the warm-up; 1 where views do not vary
     detection: bool = True  # MLD: tag missing labels
     logit_adjustment: bool = True  # LA, the W of WPC: the client's prior in the logits
-    consistency: bool = True  # CR: hold untagged cells to the global model
+    consistency: bool = True  # CR: hold untagged entries to the global model
     adaptive_threshold: bool = True  # ST: scale the shares by the class's learning degree d_c
-    warmup_consistency: bool = False  # CR in the warm-up already, as in the public code
-    negative_share: float = 0.005  # T_0: of the cells that look absent, tagged a round
-    positive_share: float = 0.01  # T_1: of the cells that look present, tagged a round
+    negative_share: float = 0.005  # T_0: of the entries that look absent, tagged a round
+    positive_share: float = 0.01  # T_1: of the entries that look present, tagged a round
     rounding: Rounding = "floor"  # of the number tagged; floor starves small data
     low: float = 0.3  # L: a probability below counts as decided
     high: float = 0.7  # R: a probability above counts as decided
     difficulty_on: Literal["missing", "active"] = "missing"  # the classes that feed d_c
     prototype_weights: Literal["counts", "clients", "samples"] = "counts"  # in the mean
     prototype_age_limit: int = 10  # rounds a prototype may outlive its last report
-    missing_prior: Literal["tagged", "client"] = "tagged"  # positives among tagged cells or all
-    feature_view: Literal["plain", "weak"] = "plain"  # images that prototypes are computed on
-    positives_need_negatives: bool = False  # no positive tag in a round without a negative one
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {
@@ -80,6 +75,27 @@ class FedMLP(FedAvg):
             "positives_need_negatives": True,
         }
     }
+    fixed: ClassVar[Mapping[str, Any]] = {
+        "warmup_consistency": False,  # hold unannotated entries in the warm-up too
+        "missing_prior": "tagged",  # positives among tagged entries, or among all of the client's
+        "feature_view": "plain",  # images that prototypes are computed on
+        "positives_need_negatives": False,  # no positive tag in a round without a negative one
+    }
+    pseudo_label_key: ClassVar[str | None] = "tags"
+
+    @property
+    def parts(self) -> Mapping[str, DeclaredPart]:
+        return {
+            "prototypes": MeanPart(
+                shape=("classes", 2, "features"), weight=("classes", 2), provenance="sides"
+            ),
+            "difficulty": MeanPart(
+                shape=("classes",),
+                weight=("classes",),
+                start=1.0,  # until somebody reports, as in the public code
+                provenance="annotated or not",
+            ),
+        }
 
     def views(self, round_index: int) -> tuple[str, ...]:
         return ("weak",) * (self.warmup_views if round_index < self.warmup_rounds else 1)
@@ -88,12 +104,8 @@ class FedMLP(FedAvg):
         return (Stage(name=WARM_UP if round_index < self.warmup_rounds else "detection"),)
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
-        classes = task.class_count
-        return super().init_server(weights, task, survey) | {
-            "prototypes": torch.zeros(classes, 2, task.feature_count),
-            "prototype_age": torch.full((classes, 2), NEVER),
-            "difficulty": torch.ones(classes),  # 1 until somebody reports, as in the public code
-        }
+        age = torch.full((task.class_count, 2), NEVER)
+        return super().init_server(weights, task, survey) | {"prototype_age": age}
 
     def init_client(self, data: ClientData) -> State:
         return super().init_client(data) | {"tags": no_tags(data.known)}
@@ -101,96 +113,109 @@ class FedMLP(FedAvg):
     def broadcast(self, server: State) -> State:
         young = server["prototype_age"] <= self.prototype_age_limit
         usable = young & (server["prototypes"].norm(dim=2) > 0)
-        keys = ("weights", "prototypes", "difficulty")
-        return {key: server[key] for key in keys} | {"usable": usable.all(1)}
-
-    def expected_update(self, received: State, task: Task) -> Update:
-        return {
-            **super().expected_update(received, task),
-            "prototypes": Mean(received["prototypes"], torch.zeros(task.class_count, 2)),
-            "difficulty": Mean(received["difficulty"], torch.zeros(task.class_count)),
-        }
-
-    @property
-    def provenance(self) -> Mapping[str, Provenance]:
-        return {**super().provenance, "prototypes": "sides", "difficulty": "annotated or not"}
+        return super().broadcast(server) | {"usable": usable.all(1)}
 
     def begin(self, local: Local) -> State:
         tags = local.state["tags"]
         if self.detection and local.round_index >= self.warmup_rounds:  # Algorithm 1, stage 2
-            features = local.predict(local.received["weights"], self.feature_view).features
+            weights, view = local.received["weights"], self.fixed["feature_view"]
             degree = local.received["difficulty"].to(torch.float64)  # d_c
             scale = degree if self.adaptive_threshold else torch.ones_like(degree)
             tags = tag_missing_labels(
                 tags,
-                absence_score(features, local.received["prototypes"]),
+                absence_score(local.predict(weights, view).features, local.received["prototypes"]),
                 ~local.data.known & local.received["usable"],
                 scale * self.negative_share,  # tau_0 = d_c T_0
                 scale * self.positive_share,  # tau_1 = d_c T_1
                 self.rounding,
-                positives_need_negatives=self.positives_need_negatives,
+                positives_need_negatives=self.fixed["positives_need_negatives"],
             )
         return {**local.state, "tags": tags, "prior": self._prior(local.data, tags)}
 
     def _prior(self, data: ClientData, tags: Tensor) -> Tensor:
         """pi per class: positives among the labels that train, true and tagged."""
         positives = data.positive_counts() + (tags == 1).sum(0)
-        trained = data.annotated_counts() + (tags != NO_TAG).sum(0)
-        count = trained.clamp(min=1) if self.missing_prior == "tagged" else len(data)
-        return clamp_prior(positives / count, len(data))
+        return clamp_prior(positives / self._prior_count(data, tags), len(data))
+
+    def _prior_count(self, data: ClientData, tags: Tensor) -> Tensor | int:
+        return (data.annotated_counts() + (tags != NO_TAG).sum(0)).clamp(min=1)
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         tags = local.state["tags"][batch.rows]
         tagged = (tags != NO_TAG) & ~batch.known
         labels, known = self.supervision(batch)
         labels, supervised = torch.where(tagged, tags.to(labels.dtype), labels), known | tagged
-        losses = [self._cell_loss(local, images, labels, supervised) for images in batch.views]
+        losses = [self._view_loss(local, images, labels, supervised) for images in batch.views]
         return torch.stack(losses).mean()
 
-    def _cell_loss(
+    def _view_loss(
         self, local: Local, images: Tensor, labels: Tensor, supervised: Tensor
     ) -> Tensor:
-        """Every cell is either supervised, by a true or a tagged label, or held to the teacher."""
+        """Every entry is supervised, by a true or a tagged label, or held to the teacher."""
         logits = local.model(images).logits
         adjusted = adjust_logits(logits, local.state["prior"]) if self.logit_adjustment else logits
         targets = torch.where(supervised, labels, torch.zeros_like(labels))
         supervision = elementwise_bce(adjusted, targets, local.state["positive_weight"])
-        warming_up = local.stage == WARM_UP
-        if not (self.warmup_consistency if warming_up else self.consistency):
+        if local.stage == WARM_UP:
+            held = self._warmup_consistency(local, images, logits, ~supervised)
+            return masked_mean(supervision, supervised) + held
+        if not self.consistency:
             return masked_mean(supervision, supervised)
         teacher = local.forward(local.received["weights"], images).logits
-        distance = squared_gap(logits, teacher)
-        if warming_up:
-            return masked_mean(supervision, supervised) + masked_mean(distance, ~supervised)
-        return torch.where(supervised, supervision, distance).mean()
+        return torch.where(supervised, supervision, squared_gap(logits, teacher)).mean()
+
+    def _warmup_consistency(
+        self, local: Local, images: Tensor, logits: Tensor, missing: Tensor
+    ) -> Tensor | float:
+        return 0.0
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         prototypes = torch.zeros_like(local.received["prototypes"])
         counts = torch.zeros(prototypes.shape[:2])
         degree = torch.zeros_like(local.received["difficulty"])
-        cells = torch.zeros_like(degree)
+        entries = torch.zeros_like(degree)
         if local.round_index >= self.warmup_rounds - 1:  # Algorithm 1, "Local Calculation"
-            output = local.predict(weights, self.feature_view)
+            output = local.predict(weights, self.fixed["feature_view"])
             data = local.data
             prototypes, counts = class_prototypes(output.features, data.labels, data.known)
             judged = ~data.known if self.difficulty_on == "missing" else data.known
-            degree, cells = decided_share(output.logits, judged, self.low, self.high)
+            degree, entries = decided_share(output.logits, judged, self.low, self.high)
+        if self.prototype_weights != "counts":
+            samples = float(len(local.data))
+            counts = (counts > 0) * (1.0 if self.prototype_weights == "clients" else samples)
         return {
             **self.weights_update(local, weights),
-            "prototypes": Mean(prototypes, self._prototype_weight(counts, len(local.data))),
-            "difficulty": Mean(degree, cells),
+            "prototypes": Mean(prototypes, counts),
+            "difficulty": Mean(degree, entries),
         }, without(local.state, "prior")
-
-    def _prototype_weight(self, counts: Tensor, samples: int) -> Tensor:
-        if self.prototype_weights == "counts":
-            return counts
-        return (counts > 0) * (1.0 if self.prototype_weights == "clients" else float(samples))
 
     def update(self, server: State, totals: Totals) -> State:
         sent = totals.weight("prototypes") > 0
         age = torch.where(sent, 0, (server["prototype_age"] + 1).clamp(max=NEVER))
-        return super().update(server, totals) | {
-            "prototypes": totals.mean("prototypes", otherwise=server["prototypes"]),
-            "prototype_age": age,
-            "difficulty": totals.mean("difficulty", otherwise=server["difficulty"]),
-        }
+        return super().update(server, totals) | {"prototype_age": age}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Released(FedMLP):
+    """What only the authors' public code does; ``FedMLP.fixed`` says what each setting is."""
+
+    logit_adjustment: bool = False
+    adaptive_threshold: bool = False
+    consistency: bool = False
+    prototype_weights: Literal["counts", "clients", "samples"] = "samples"
+
+    fixed: ClassVar[Mapping[str, Any]] = {
+        "warmup_consistency": True,
+        "missing_prior": "client",
+        "feature_view": "weak",
+        "positives_need_negatives": True,
+    }
+
+    def _prior_count(self, data: ClientData, tags: Tensor) -> Tensor | int:
+        return len(data)
+
+    def _warmup_consistency(
+        self, local: Local, images: Tensor, logits: Tensor, missing: Tensor
+    ) -> Tensor | float:
+        teacher = local.forward(local.received["weights"], images).logits
+        return masked_mean(squared_gap(logits, teacher), missing)

@@ -18,10 +18,9 @@ from fedquilt.losses.cross_entropy import (
     mean_of_image_means,
     mean_of_image_sums,
 )
-from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.heads.ladm import LADMHead
 from fedquilt.models.spec import ModelSpec
-from fedquilt.training.aggregation import Weighting
+from fedquilt.training.averaging import WeightedAveraging, Weighting
 from fedquilt.training.local_training import LocalTraining
 from fedquilt.training.method import Local
 
@@ -31,7 +30,7 @@ ADAMW = LocalTraining(lr=1e-4, betas=(0.9, 0.98), weight_decay=0.01, decay="deco
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedNCAML(FedAvg):
+class FedNCAML(WeightedAveraging):
     """Every class has one fixed vector of a simplex ETF, the same at all clients.
 
     As a query it draws the class's own feature out of the feature map by attention (LADM); as a
@@ -60,7 +59,6 @@ class FedNCAML(FedAvg):
     }
 
     training: LocalTraining = ADAMW  # how a client trains in a round
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     positive_weight: PositiveWeight = "none"  # w_c, from annotated entries only
     weighting: Weighting = "uniform"  # of clients, for everything but head rows
     head: Literal["ladm", "etf", "linear"] = "ladm"  # etf: on pooled features; linear: plain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,9 +18,12 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.losses.class_prior import PositiveWeight, adjust_logits, clamp_prior
 from fedquilt.losses.cross_entropy import elementwise_bce, masked_mean
 from fedquilt.losses.distillation import squared_gap
-from fedquilt.methods.fedavg import FedAvg
-from fedquilt.training.aggregation import (
-    change_of,
+from fedquilt.training.averaging import WeightedAveraging, change_of
+from fedquilt.training.method import Local, State
+from fedquilt.training.provenance import Provenance
+from fedquilt.training.schedules import gaussian_ramp
+from fedquilt.training.task import Task
+from fedquilt.training.whole_models import (
     distance_aware_weights,
     distances_to_nearest,
     inner_products,
@@ -28,14 +31,10 @@ from fedquilt.training.aggregation import (
     whole_model,
     whole_models,
 )
-from fedquilt.training.method import Local, State
-from fedquilt.training.provenance import Provenance
-from fedquilt.training.schedules import gaussian_ramp
-from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedNoRo(FedAvg):
+class FedNoRo(WeightedAveraging):
     """Supervise annotated labels, hold the others to the received model, more so every round.
 
     The teacher's logits are divided by a temperature below 1, which sharpens its predictions.
@@ -49,7 +48,6 @@ class FedNoRo(FedAvg):
     the prior out.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     positive_weight: PositiveWeight = "none"  # the prior in the logits takes its place
     logit_adjustment: bool = True  # LA: the client's prior in the logits of annotated labels
     distillation: float = 0.8  # lambda_max: the teacher's share of the loss, once ramped up

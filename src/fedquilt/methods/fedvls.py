@@ -21,12 +21,12 @@ from fedquilt.losses.class_prior import (
 from fedquilt.losses.cross_entropy import elementwise_bce, masked_mean
 from fedquilt.losses.distillation import bernoulli_kl
 from fedquilt.losses.single_label import calibrated_cross_entropy, soft_maxima, vacant_divergence
-from fedquilt.methods.fedavg import FedAvg
+from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Local, State
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedVLS(FedAvg):
+class FedVLS(WeightedAveraging):
     """Learn the classes a client has positives of, with its prior in the logits; distil the others.
 
     Vacant are classes without an annotated positive, annotated or not: their zeros would only
@@ -40,7 +40,6 @@ class FedVLS(FedAvg):
     those of rankings within a class say something.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     positive_weight: PositiveWeight = "none"  # the prior in the logits takes its place
     calibration: bool = True  # the client's prior in the logits
     distillation: float = 0.1  # lambda: strength of holding vacant classes to the received model

@@ -5,18 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.payload import Update
-from fedquilt.core.tree import Weights
 from fedquilt.data.client_data import ClientData
 from fedquilt.losses.class_prior import PositiveWeight
-from fedquilt.methods.fedavg import FedAvg
-from fedquilt.training.aggregation import Weighting, or_negligible
+from fedquilt.training.averaging import WeightedAveraging, Weighting, or_negligible
 from fedquilt.training.method import Local
 from fedquilt.training.provenance import Counted, Provenance
 
@@ -24,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FLAG(FedAvg):
+class FLAG(WeightedAveraging):
     """FedAvg in which a client counts by the variety of its positives instead of its images.
 
     Its weight, one for the whole model, is the sum over classes of (positives of the class) to
@@ -35,7 +32,6 @@ class FLAG(FedAvg):
     alpha is not known here: the default is that of a third party's code.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     positive_weight: PositiveWeight = "none"  # w_c, from annotated entries only
     weighting: Weighting = "samples"  # of clients that have no positives at all, among themselves
     alpha: float = 0.3  # 0: how many classes have positives; 1: how many positives there are
@@ -57,10 +53,9 @@ class FLAG(FedAvg):
         rows: tuple[Counted, ...] = (whole, "images" if self.head_rows == "all" else "annotated")
         return {**super().provenance, "body": whole, "buffers": whole, "head": rows}
 
-    def weights_update(self, local: Local, weights: Weights) -> Update:
-        images = float(len(local.data)) if self.weighting == "samples" else 1.0
+    def client_weight(self, local: Local) -> float:
         variety = label_variety(local.data.positive_counts(), self.alpha)
-        return self.weighted_update(local, weights, or_negligible(variety, images))
+        return or_negligible(variety, super().client_weight(local))
 
 
 def label_variety(positives: Tensor, alpha: float) -> float:

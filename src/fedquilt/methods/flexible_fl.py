@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.payload import Update
 from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights
-from fedquilt.methods.fedavg import FedAvg
-from fedquilt.training.aggregation import Weighting, weight_parts
+from fedquilt.models.network import Layout
+from fedquilt.training.averaging import WeightedAveraging, Weighting
 from fedquilt.training.method import Local, Stage, State
 from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlexibleFL(FedAvg):
+class FlexibleFL(WeightedAveraging):
     """Share the backbone, and keep each client's head at home: sites need no label in common.
 
     Every client has a model of its own. Head rows of classes it does not annotate stay as they
@@ -26,9 +26,10 @@ class FlexibleFL(FedAvg):
     ``shared_rounds``, and in all rounds after these nothing is shared any more.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     weighting: Weighting = "uniform"  # of clients, for everything that is shared
     shared_rounds: int | None = None  # rounds that train the backbone; all, if left out
+
+    also_broadcast: ClassVar[tuple[str, ...]] = ("first_head",)
 
     def __post_init__(self) -> None:
         if self.shared_rounds is not None and self.shared_rounds < 1:
@@ -42,33 +43,21 @@ class FlexibleFL(FedAvg):
     def _is_private(self, round_index: int) -> bool:
         return self.shared_rounds is not None and round_index >= self.shared_rounds
 
+    def shared(self, layout: Layout) -> Layout:
+        return replace(layout, head=())
+
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
-        head = task.layout.head
-        shared = {
-            key: {name: value for name, value in tree.items() if name not in head}
-            for key, tree in super().init_server(weights, task, survey).items()
-        }
-        return shared | {"first_head": {name: weights[name] for name in head}}
-
-    def broadcast(self, server: State) -> State:
-        return {key: server[key] for key in ("weights", "first_head")}
-
-    def expected_update(self, received: State, task: Task) -> Update:
-        return weight_parts(received["weights"], replace(task.layout, head=()), 0.0, 0.0)
+        head = {name: weights[name] for name in task.layout.head}
+        return super().init_server(weights, task, survey) | {"first_head": head}
 
     def initial_weights(self, local: Local) -> Weights:
         return self.client_weights(local.received, local.state)
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         head = {name: weights[name] for name in local.layout.head}
-        shared = {name: value for name, value in weights.items() if name not in head}
         if self._is_private(local.round_index):
-            shared = local.received["weights"]  # batch norm's statistics stay, too
-        without_head = replace(local, layout=replace(local.layout, head=()))
-        return self.weights_update(without_head, shared), {**local.state, "head": head}
-
-    def update(self, server: State, totals: Totals) -> State:
-        return super().update(server, totals) | {"first_head": server["first_head"]}
+            weights = local.received["weights"]  # batch norm's statistics stay, too
+        return self.weights_update(local, weights), {**local.state, "head": head}
 
     def global_weights(self, server: State) -> Weights | None:
         return None

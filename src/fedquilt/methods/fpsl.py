@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,8 @@ from fedquilt.core.payload import Update
 from fedquilt.core.tree import Weights, without
 from fedquilt.data.batches import Batch, Pool
 from fedquilt.losses.class_prior import PositiveWeight
-from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.feature_map import MapHead
-from fedquilt.training.aggregation import HeadRows
+from fedquilt.training.averaging import HeadRows, WeightedAveraging
 from fedquilt.training.method import Local, State
 
 SMALLEST_HALF = 2  # batch norm cannot train on one image
@@ -27,7 +26,7 @@ SWAPPED = "swapped"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FPSL(FedAvg):
+class FPSL(WeightedAveraging):
     """Average a head row over its annotators only; train head and body on different images.
 
     Each step the head learns from one half of the client's images, on features at rest, and the
@@ -40,7 +39,6 @@ class FPSL(FedAvg):
     A client with fewer than four images trains jointly.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     positive_weight: PositiveWeight = "odds"  # w_c, from annotated entries only
     positive_weight_cap: float | None = 100.0  # the largest positive weight
     head_rows: HeadRows = "annotated"  # whose head rows count: annotators', by images or positives

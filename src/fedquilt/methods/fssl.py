@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
@@ -16,16 +14,14 @@ from fedquilt.core.tree import Weights, without
 from fedquilt.data.batches import Batch
 from fedquilt.losses.cross_entropy import masked_bce, masked_mean
 from fedquilt.losses.distillation import squared_gap
-from fedquilt.methods.fedavg import FedAvg
-from fedquilt.training.aggregation import HeadRows, mean_change, moved_buffers
+from fedquilt.training.averaging import HeadRows, WeightedAveraging, mean_change, moved_buffers
 from fedquilt.training.method import Local, State
-from fedquilt.training.provenance import Provenance
+from fedquilt.training.parts import DeclaredPart, MeanPart
 from fedquilt.training.schedules import gaussian_ramp
-from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class FSSL(FedAvg):
+class FSSL(WeightedAveraging):
     """Hold missing labels to the received model's prediction on another view of the image.
 
     An interpretation: neither the paper's exact loss nor FedLSM's multi-label form of it could be
@@ -33,7 +29,6 @@ class FSSL(FedAvg):
     annotates something, that weight acts class by class and so on head rows only.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     head_rows: HeadRows = "annotated"  # whose head rows count, see ``labelled_weight``
     strength: float = 1.0  # lambda: of the consistency, once ramped up
     ramp_rounds: int = 30  # over which the consistency grows to its strength
@@ -46,14 +41,15 @@ class FSSL(FedAvg):
     def views(self, round_index: int) -> tuple[str, ...]:
         return ("weak", "weak")
 
-    def expected_update(self, received: State, task: Task) -> Update:
-        parts = super().expected_update(received, task)
-        return {**parts, **self._other_rows(parts, torch.zeros(task.class_count))}
-
     @property
-    def provenance(self) -> Mapping[str, Provenance]:
-        others: dict[str, Provenance] = {"other_rows": "annotated or not"}
-        return {**super().provenance, **(others if self.labelled_weight < 1 else {})}
+    def parts(self) -> Mapping[str, DeclaredPart]:
+        if self.labelled_weight == 1:
+            return {}
+        # The head once more, weighted by the images on which the class is not annotated.
+        rows = MeanPart(
+            shape="head", weight=("classes",), provenance="annotated or not", start=None
+        )
+        return {"other_rows": rows}
 
     def begin(self, local: Local) -> State:
         ramp = gaussian_ramp(local.round_index, 0, self.ramp_rounds)
@@ -69,13 +65,10 @@ class FSSL(FedAvg):
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         parts = self.weights_update(local, weights)
-        unannotated = (~local.data.known).sum(0)
-        return {**parts, **self._other_rows(parts, unannotated)}, without(local.state, "ramp")
-
-    def _other_rows(self, parts: Update, weight: Tensor) -> Update:
-        """The head once more, counted where the class is not annotated; only if it is to count."""
-        needed = self.labelled_weight < 1 and "head" in parts
-        return {"other_rows": Mean(parts["head"].value, weight)} if needed else {}
+        if self.parts and "head" in parts:
+            unannotated = (~local.data.known).sum(0)
+            parts = {**parts, "other_rows": Mean(parts["head"].value, unannotated)}
+        return parts, without(local.state, "ramp")
 
     def update(self, server: State, totals: Totals) -> State:
         change = mean_change(totals)

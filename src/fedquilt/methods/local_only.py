@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from fedquilt.core.payload import Update
 from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights
-from fedquilt.methods.fedavg import FedAvg
+from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Local, State
 from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalOnly(FedAvg):
+class LocalOnly(WeightedAveraging):
     """Every client trains on from its own last weights; no weights are exchanged.
 
     Head rows of classes a client does not annotate stay as they were initialised.
     """
-
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
 
     def expected_update(self, received: State, task: Task) -> Update:
         return {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,23 +16,22 @@ from fedquilt.core.tree import Weights, clone
 from fedquilt.data.batches import Batch
 from fedquilt.losses.cross_entropy import masked_bce, masked_mean
 from fedquilt.losses.distillation import squared_gap
-from fedquilt.methods.fedavg import FedAvg
-from fedquilt.models.teacher import follow
-from fedquilt.training.aggregation import (
-    change_of,
+from fedquilt.models.teacher import ema_update
+from fedquilt.training.averaging import WeightedAveraging, change_of
+from fedquilt.training.method import Local, State
+from fedquilt.training.provenance import Provenance
+from fedquilt.training.task import Task
+from fedquilt.training.whole_models import (
     consensus,
     inner_products,
     mixed_models,
     whole_model,
     whole_models,
 )
-from fedquilt.training.method import Local, State
-from fedquilt.training.provenance import Provenance
-from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class RSCFed(FedAvg):
+class RSCFed(WeightedAveraging):
     """Average random groups of clients, then the groups; within one, far-off clients count less.
 
     Missing labels are held to a teacher, a slow average of the client's own models that is never
@@ -43,7 +42,6 @@ class RSCFed(FedAvg):
     for five clients; the variant ``released`` has those of the public code, for eight.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     group_size: int = 3  # clients drawn into a group, without replacement
     group_count: int = 3  # M: groups a round
     distance_scale: float = 0.01  # beta: how fast the distance to the group's mean costs weight
@@ -92,7 +90,7 @@ class RSCFed(FedAvg):
         return supervised + self.consistency * masked_mean(squared_gap(logits, teacher), ~known)
 
     def after_step(self, local: Local, weights: Weights) -> State:
-        teacher = follow(local.state["teacher"], local.model, self.teacher_decay)
+        teacher = ema_update(local.state["teacher"], local.model, self.teacher_decay)
         return {**local.state, "teacher": teacher}
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:

@@ -18,31 +18,31 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.losses.class_prior import PositiveWeight
 from fedquilt.losses.cross_entropy import asymmetric_loss
 from fedquilt.losses.scene_entropy import scene_entropy
-from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.batch_statistics import second_moments, variances
 from fedquilt.models.class_names.text_vectors import HASHED
 from fedquilt.models.heads.scene_gcn import SceneGCNHead
-from fedquilt.models.private_weights import private_weights, shared_layout, shared_weights
+from fedquilt.models.network import Layout
+from fedquilt.models.private_weights import private_weights, shared_layout
 from fedquilt.models.scenes import (
     CENTRES,
     SCENES,
-    first_centres,
+    empty_scenes,
+    initial_centres,
     mixed_matrices,
-    no_scenes,
     pair_images,
     scene_images,
-    told_of_scenes,
+    scene_summaries,
     with_mixed,
 )
 from fedquilt.models.spec import ModelSpec
-from fedquilt.training.aggregation import mean_change, moved_buffers, weight_parts
+from fedquilt.training.averaging import WeightedAveraging, mean_change, moved_buffers
 from fedquilt.training.method import Local, State
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class SceneGCN(FedAvg):
+class SceneGCN(WeightedAveraging):
     """Sort images into scenes, and relate the labels of an image as they go together in its scene.
 
     Everybody's network is averaged; scenes are each client's own, so every client has a model of
@@ -58,7 +58,6 @@ class SceneGCN(FedAvg):
     kept optimiser and a tenth of the learning rate in the backbone, which cannot be set here.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     positive_weight: PositiveWeight = "none"  # the asymmetric loss takes its place
     scenes: Literal["k-means", "linear"] = "k-means"  # linear: by learnt scores, with entropy loss
     scene_count: int = 6  # S: scenes a client sorts its images into
@@ -85,9 +84,8 @@ class SceneGCN(FedAvg):
         chosen = {name: getattr(self, name) for name in settings}
         return replace(wanted, head="scene-gcn", head_settings=chosen)
 
-    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
-        first = super().init_server(weights, task, survey)
-        return {key: shared_weights(tree, SCENES) for key, tree in first.items()}
+    def shared(self, layout: Layout) -> Layout:
+        return shared_layout(layout, SCENES)
 
     def broadcast(self, server: State) -> State:
         mixed = mixed_matrices(server.get("scenes", {}))
@@ -96,9 +94,8 @@ class SceneGCN(FedAvg):
 
     def expected_update(self, received: State, task: Task) -> Update:
         weights: Weights = received["weights"]
-        layout = shared_layout(task.layout, SCENES)
-        parts = weight_parts(self._sent(weights), layout, 0.0, torch.zeros(task.class_count))
-        return {**parts, "scenes": self._told(weights | no_scenes(weights, self.scene_count))}
+        parts = super().expected_update({"weights": self._sent(weights)}, task)
+        return {**parts, "scenes": self._told(weights | empty_scenes(weights, self.scene_count))}
 
     @property
     def provenance(self) -> Mapping[str, Provenance]:
@@ -115,10 +112,10 @@ class SceneGCN(FedAvg):
         if "scenes" in local.state:
             return self.client_weights(local.received, local.state)
         shared: Weights = local.received["weights"]
-        weights = shared | no_scenes(shared, self.scene_count)
+        weights = shared | empty_scenes(shared, self.scene_count)
         if CENTRES in weights:
             features = local.predict(weights, "plain").features
-            weights[CENTRES] = first_centres(features, self.scene_count, local.generator)
+            weights[CENTRES] = initial_centres(features, self.scene_count, local.generator)
         return weights
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
@@ -133,12 +130,8 @@ class SceneGCN(FedAvg):
         return loss
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
-        shared = replace(
-            local,
-            layout=shared_layout(local.layout, SCENES),
-            received={"weights": self._sent(local.received["weights"])},
-        )
-        parts = self.weights_update(shared, self._sent(shared_weights(weights, SCENES)))
+        received = {"weights": self._sent(local.received["weights"])}
+        parts = self.weights_update(replace(local, received=received), self._sent(weights))
         state = {**local.state, "scenes": private_weights(weights, SCENES)}
         return {**parts, "scenes": self._told(weights)}, state
 
@@ -146,7 +139,7 @@ class SceneGCN(FedAvg):
         return second_moments(weights) if self.pooled_variance else weights
 
     def _told(self, weights: Weights) -> Gather:
-        return Gather(told_of_scenes(weights, per_image=self.matrices == "shares"))
+        return Gather(scene_summaries(weights, per_image=self.matrices == "shares"))
 
     def update(self, server: State, totals: Totals) -> State:
         buffers = moved_buffers(self._sent(server["weights"]), totals)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
@@ -17,11 +16,11 @@ from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
 from fedquilt.losses.class_prior import PositiveWeight
 from fedquilt.losses.cross_entropy import balance_weights, balanced_bce
-from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.heads.layers.edge_graph import edge_rates
+from fedquilt.models.network import Layout
 from fedquilt.models.private_weights import private_weights, shared_layout, shared_weights
 from fedquilt.models.spec import ModelSpec
-from fedquilt.training.aggregation import weight_parts
+from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Local, Stage, State
 from fedquilt.training.task import Task
 
@@ -29,7 +28,7 @@ GRAPH, EDGES = "head.graph.", "head.edges"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SiteAware(FedAvg):
+class SiteAware(WeightedAveraging):
     """Share the network up to one feature per class; keep at home the graph that relates classes.
 
     The graph network's edges carry how often two labels go together at the site. A round first
@@ -43,7 +42,6 @@ class SiteAware(FedAvg):
     they are, so there is no convolution from one channel to three.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     positive_weight: PositiveWeight = "none"  # the balance of the classes takes its place
     balanced: bool = True  # present and absent labels of a class count alike in sum
     weight_cap: float = 100.0  # the largest weight that balancing may give a label
@@ -56,6 +54,8 @@ class SiteAware(FedAvg):
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {"branch_steps": 1500, "joint_steps": 3000}
     }
+
+    also_broadcast: ClassVar[tuple[str, ...]] = ("first_graph",)
 
     def __post_init__(self) -> None:
         steps = (self.branch_steps, self.joint_steps)
@@ -73,6 +73,9 @@ class SiteAware(FedAvg):
         graph = (GRAPH,) if self.graph and not self.share_graph else ()
         return graph + ((EDGES,) if self.graph else ())
 
+    def shared(self, layout: Layout) -> Layout:
+        return shared_layout(layout, self.private)
+
     def stages(self, round_index: int) -> tuple[Stage, ...]:
         first = Stage(name="branches", steps=self.branch_steps, frozen=("backbone.",))
         return tuple(stage for stage in (first, Stage(steps=self.joint_steps)) if stage.steps != 0)
@@ -82,10 +85,9 @@ class SiteAware(FedAvg):
         return replace(wanted, head="site-aware", head_settings=settings)
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
-        first = super().init_server(weights, task, survey)
-        shared = {key: shared_weights(tree, self.private) for key, tree in first.items()}
         graph = shared_weights(private_weights(weights, self.private), (EDGES,))
-        return shared | ({"first_graph": graph} if graph else {})
+        server = super().init_server(weights, task, survey)
+        return server | ({"first_graph": graph} if graph else {})
 
     def init_client(self, data: ClientData) -> State:
         if len(data) < 2 or self.training.batch_size < 2:
@@ -99,13 +101,6 @@ class SiteAware(FedAvg):
         state = super().init_client(data) | {"balance": balance}
         return state | ({"edges": edge_rates(data.labels, data.known)} if self.graph else {})
 
-    def broadcast(self, server: State) -> State:
-        return {key: server[key] for key in ("weights", "first_graph") if key in server}
-
-    def expected_update(self, received: State, task: Task) -> Update:
-        layout = shared_layout(task.layout, self.private)
-        return weight_parts(received["weights"], layout, 0.0, torch.zeros(task.class_count))
-
     def initial_weights(self, local: Local) -> Weights:
         return self.client_weights(local.received, local.state)
 
@@ -118,14 +113,9 @@ class SiteAware(FedAvg):
         return balanced_bce(logits, labels, known, state["balance"], state["positive_weight"])
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
-        shared = replace(local, layout=shared_layout(local.layout, self.private))
-        update = self.weights_update(shared, shared_weights(weights, self.private))
         graph = shared_weights(private_weights(weights, self.private), (EDGES,))
-        return update, {**local.state, **({"graph": graph} if graph else {})}
-
-    def update(self, server: State, totals: Totals) -> State:
-        first = {key: server[key] for key in ("first_graph",) if key in server}
-        return super().update(server, totals) | first
+        kept = local.state | ({"graph": graph} if graph else {})
+        return self.weights_update(local, weights), kept
 
     def global_weights(self, server: State) -> Weights | None:
         return None if self.graph else super().global_weights(server)

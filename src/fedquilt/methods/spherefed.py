@@ -16,10 +16,10 @@ from fedquilt.core.tree import Weights
 from fedquilt.data.batches import Batch
 from fedquilt.losses.class_prior import PositiveWeight
 from fedquilt.losses.cross_entropy import masked_bce, masked_mean
-from fedquilt.methods.fedavg import FedAvg
 from fedquilt.models.calibration import class_moments, ridge_rows
 from fedquilt.models.heads.sphere import MIDDLE, on_sphere, scores_of
 from fedquilt.models.spec import ModelSpec
+from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Local, State
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
@@ -28,7 +28,7 @@ ROWS = "head.weight"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SphereFed(FedAvg):
+class SphereFed(WeightedAveraging):
     """All clients learn features on one sphere against one fixed head of orthonormal rows.
 
     Scores are fitted to labels by squared error. In the last round of a run nothing is trained:
@@ -42,7 +42,6 @@ class SphereFed(FedAvg):
     them.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     positive_weight: PositiveWeight = "none"  # w_c, from annotated entries only
     target: Literal["multihot", "scaled"] = "multihot"  # 1, or 1 / sqrt(positives of the image)
     fit: Literal["squares", "cross-entropy"] = "squares"  # of scores to labels, while training

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from fedquilt.core.errors import UserError
 from fedquilt.losses.class_prior import PositiveWeight
-from fedquilt.methods.fedavg import FedAvg
-from fedquilt.training.aggregation import HeadRows, Weighting
+from fedquilt.training.averaging import HeadRows, WeightedAveraging, Weighting
 from fedquilt.training.method import Stage
 
 
 @dataclass(frozen=True, kw_only=True)
-class SurgicalAggregation(FedAvg):
+class SurgicalAggregation(WeightedAveraging):
     """Average the body over all clients, and each head row over those that annotate its class.
 
     A client counts once, whatever it holds; a row without an annotator in the cohort rests. The
@@ -25,7 +23,6 @@ class SurgicalAggregation(FedAvg):
     Not covered: that code keeps batch norm at its pretrained statistics (they call it FedBN+).
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # what the loss makes of a blank label
     positive_weight: PositiveWeight = "none"  # w_c, from annotated entries only
     weighting: Weighting = "uniform"  # of clients, for everything but head rows
     head_rows: HeadRows = "annotators"  # whose head rows count: annotators, as much as the body

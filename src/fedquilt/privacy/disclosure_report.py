@@ -1,4 +1,4 @@
-"""What would leave a site under a method and a policy, part by part, before anything does."""
+"""what_would_leave(): a report, part by part, of what a method would send under a policy."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
-from fedquilt.core.payload import Mean, Part, Update, addressed, update_bytes
+from fedquilt.core.payload import Part, Update, update_bytes
 from fedquilt.core.totals import Accumulator
 from fedquilt.core.tree import leaves, tree_map
 from fedquilt.data.client_data import ClientData
 from fedquilt.models.network import read_weights
-from fedquilt.privacy.disclosure_floor import DisclosureFloor, small_cells
+from fedquilt.privacy.disclosure_floor import DisclosureFloor, small_groups
 from fedquilt.privacy.site_policy import SitePolicy
 from fedquilt.training.client import LOSS_PART
 from fedquilt.training.method import Method, State
+from fedquilt.training.rounds import expected_update
 from fedquilt.training.task import Task
 
 EVERYTHING = "everything"
 LATER = "decided after training"
 
-WEIGHTS = ("body", "head", "buffers")  # of which a network may have no buffers, or no head rows
+WEIGHTS = ("body", "head", "buffers")  # a network may have no buffers, or no head rows
 
 When = Literal["once", "every round", "most rounds", "some rounds"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leaving:
-    """One part of a message."""
+class LeavingPart:
+    """One part of a message; a value of None is not known before training."""
 
     part: str
     when: When
-    kind: str | None  # Sum, Mean or Gather; None, as in what follows: not known beforehand
-    tensors: dict[str, tuple[int, ...]] | None  # name, empty for a part of one tensor -> shape
+    kind: str | None  # Sum, Mean or Gather
+    tensors: dict[str, tuple[int, ...]] | None  # name (empty for a part of one tensor) -> shape
     numbers: int | None
     bytes: int | None
-    suppressed: tuple[str, ...]  # classes, or places of other cells, that are too small
-    refused: str | None  # why the policy does not let it leave
+    suppressed: tuple[str, ...]  # classes whose groups are too small
+    refused: str | None  # why the policy forbids it
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -50,11 +50,11 @@ class Leaving:
 
 def what_would_leave(
     method: Method, data: ClientData, task: Task, policy: SitePolicy
-) -> list[Leaving]:
-    """The survey's parts, then a round's. Nothing is trained: of weights only the shapes are read.
+) -> list[LeavingPart]:
+    """Return the parts of the survey, then those of a round. Nothing is trained.
 
-    A UserError says that the whole site is below the floor, or that the method or the size of a
-    message is against the policy.
+    Raise UserError if the whole site is below the floor, or if the policy forbids the method or
+    the size of a message.
     """
     refusal = policy.refuses_method(method)
     if refusal:
@@ -69,7 +69,8 @@ def what_would_leave(
     always = {LOSS_PART: update.pop(LOSS_PART)}
     rows: list[tuple[When, Mapping[str, Part | None], State]] = [
         ("once", asked, {}),
-        ("most rounds" if later else "every round", update, kept),  # rounds with others lack these
+        # Rounds that send the later parts may lack these.
+        ("most rounds" if later else "every round", update, kept),
         ("every round", always, kept),
         ("some rounds", later, kept),
     ]
@@ -81,14 +82,13 @@ def what_would_leave(
 
 
 def _expected(method: Method, task: Task, answer: Update) -> dict[str, Part]:
-    """A round's update in the shapes that the method declares, if this site were the only one."""
+    """Return a round's expected update, as if this site were the only one."""
     survey = Accumulator(answer, len(task.clients))
     survey.add(task.clients[0], answer)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a class that nobody here has may well be at other sites
+        warnings.simplefilter("ignore")  # other sites may have the classes missing here
         server = method.init_server(read_weights(task.build_network()), task, survey.totals())
-    received = addressed(method.broadcast(server), task.clients[0])
-    return {**method.expected_update(received, task), LOSS_PART: Mean(torch.zeros(()), 0.0)}
+    return {**expected_update(method, method.broadcast(server), task.clients[0], task)}
 
 
 def _suppressed(
@@ -96,16 +96,18 @@ def _suppressed(
 ) -> tuple[str, ...]:
     if policy.min_cell <= 1:
         return ()
-    small, empty = (small_cells(part, method, data, state, floor) for floor in (policy.min_cell, 0))
-    told = method.provenance.get(part)
-    if isinstance(told, Mapping) and any(callable(rule) for rule in told.values()):
+    small, empty = (
+        small_groups(part, method, data, state, floor) for floor in (policy.min_cell, 0)
+    )
+    declared = method.provenance.get(part)
+    if isinstance(declared, Mapping) and any(callable(rule) for rule in declared.values()):
         return (LATER,)
-    held_back = tree_map(lambda few, none: few & ~none, small, empty)
-    names = (name for _, cells in leaves(held_back) for name in _named(cells, task.classes))
+    withheld = tree_map(lambda few, none: few & ~none, small, empty)
+    names = (name for _, groups in leaves(withheld) for name in _names(groups, task.classes))
     return tuple(dict.fromkeys(names))
 
 
-def _named(small: Tensor, classes: Sequence[str]) -> list[str]:
+def _names(small: Tensor, classes: Sequence[str]) -> list[str]:
     if small.ndim == 0:
         return [EVERYTHING] if bool(small) else []
     return [name for name, is_small in zip(classes, small.tolist()) if is_small]
@@ -113,12 +115,12 @@ def _named(small: Tensor, classes: Sequence[str]) -> list[str]:
 
 def _row(
     name: str, part: Part | None, when: When, suppressed: tuple[str, ...], policy: SitePolicy
-) -> Leaving:
+) -> LeavingPart:
     kind, shapes, size = None, None, None
     if part is not None:
         kind, size = type(part).__name__, update_bytes({name: part})
         shapes = {path: tuple(leaf.shape) for path, leaf in leaves(part.value)}
-    return Leaving(
+    return LeavingPart(
         part=name,
         when=when,
         kind=kind,

@@ -1,4 +1,4 @@
-"""What leaves a client under a method, read off the method itself on a small task."""
+"""What a method's clients send: its parts, read from the method on an example task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fedquilt.core.payload import Gather, Mean, Part, addressed, weight_of
+from fedquilt.core.payload import Gather, Mean, Part, weight_of
 from fedquilt.core.registry import find
 from fedquilt.core.totals import Accumulator
 from fedquilt.core.tree import leaves
@@ -17,8 +17,8 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.methods import all_methods
 from fedquilt.models.network import read_weights
 from fedquilt.models.spec import ModelSpec
-from fedquilt.training.client import LOSS_PART
 from fedquilt.training.method import Method
+from fedquilt.training.rounds import expected_update
 from fedquilt.training.task import Task
 
 EXAMPLE = "5 classes, small-cnn, images of 1 x 16 x 16"
@@ -28,10 +28,10 @@ EXAMPLE = "5 classes, small-cnn, images of 1 x 16 x 16"
 class SentPart:
     name: str
     kind: str  # Sum, Mean or Gather
-    tensors: dict[str, tuple[int, ...]]  # name, empty for a part of one tensor -> shape
-    weight_shape: tuple[int, ...] | None  # of a Mean, which is sent along
+    tensors: dict[str, tuple[int, ...]]  # name (empty for a part of one tensor) -> shape
+    weight_shape: tuple[int, ...] | None  # of a Mean; sent with the value
     can_be_summed_securely: bool
-    per_image: bool = False  # shapes are for one image; otherwise for all of a client's
+    per_image: bool = False  # shapes are for one image, not for the client
 
     @property
     def numbers(self) -> int:
@@ -50,28 +50,25 @@ class SentPart:
 
 
 def sent_parts(method_name: str) -> list[SentPart]:
-    """Every part of a round's update, for the task that ``EXAMPLE`` names."""
+    """Return every part of a round's update, for the task described by ``EXAMPLE``."""
     method: Method = find("method", all_methods(), method_name)()
     task = example_task(method)
     survey = Accumulator(method.survey(example_data(task)), len(task.clients))
     for client in task.clients:
         survey.add(client, method.survey(example_data(task)))
     server = method.init_server(read_weights(task.build_network()), task, survey.totals())
-    update = {
-        **method.expected_update(addressed(method.broadcast(server), task.clients[0]), task),
-        LOSS_PART: Mean(torch.zeros(()), 0.0),
-    }
-    return [_described(name, part) for name, part in update.items()]
+    update = expected_update(method, method.broadcast(server), task.clients[0], task)
+    return [_describe(name, part) for name, part in update.items()]
 
 
 def surveyed_parts(method_name: str) -> list[SentPart]:
-    """Every part that a client is asked for once, before the first round."""
+    """Return every part of the survey's answer, which is sent once before the first round."""
     method: Method = find("method", all_methods(), method_name)()
     answer = method.survey(example_data(example_task(method)))
-    return [_described(name, part) for name, part in answer.items()]
+    return [_describe(name, part) for name, part in answer.items()]
 
 
-def _described(name: str, part: Part) -> SentPart:
+def _describe(name: str, part: Part) -> SentPart:
     return SentPart(
         name=name,
         kind=type(part).__name__,
@@ -83,9 +80,9 @@ def _described(name: str, part: Part) -> SentPart:
 
 
 def example_data(task: Task) -> ClientData:
-    """Two black images with every label annotated: enough to ask a method what it would send.
+    """Return two identical black images with every label annotated.
 
-    They are the same image, so what is sent per image is sent once.
+    As they are identical, a part sent per image has one row.
     """
     labels = torch.tensor([[0], [1]], dtype=torch.uint8).repeat(1, task.class_count)
     return ClientData(

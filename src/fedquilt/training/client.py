@@ -18,14 +18,14 @@ from fedquilt.core.seeding import generator_for, seed_network_draws
 from fedquilt.core.tree import Weights, moved
 from fedquilt.data.batches import Batch, ordered_batches
 from fedquilt.data.client_data import ClientData
-from fedquilt.models.cast_weights import cast_lent
+from fedquilt.models.cast_weights import cast_functional
 from fedquilt.models.network import LiveWeights, Network, Output
 from fedquilt.training.client_step import (
     names_of_draws,
+    observe_batch,
     stage_optimizer,
     step_batches,
     step_count,
-    take_look,
     take_step,
     trained_parameters,
 )
@@ -74,7 +74,7 @@ class Workspace:
         kind = self.device.type
         if not torch.is_autocast_enabled(kind):
             return nullcontext()
-        return cast_lent(self.frozen, lent, torch.get_autocast_dtype(kind))
+        return cast_functional(self.frozen, lent, torch.get_autocast_dtype(kind))
 
     def predict(
         self, batches: Callable[[str, int], Iterator[Batch]], weights: Weights, view: str
@@ -128,7 +128,7 @@ def run_client(
             if stage.trains:
                 _train(method, task, workspace, local, stage, kept.get("optimizer", {}), done)
             else:
-                _look(method, task, workspace, local, stage)
+                _observe(method, task, workspace, local, stage)
     require_finite(done.loss, local)
     update, state = close_round(method, local, workspace.trained.read(), done)
     return placed(update, HOST), moved(state, HOST)
@@ -192,9 +192,9 @@ def _train(
         done.memory[stage.name] = optimizer.state()
 
 
-def _look(method: Method, task: Task, workspace: Workspace, local: Local, stage: Stage) -> None:
+def _observe(method: Method, task: Task, workspace: Workspace, local: Local, stage: Stage) -> None:
     for batch in _batches(method, task, workspace, local, stage):
-        take_look(method, local, batch)
+        observe_batch(method, local, batch)
 
 
 def _batches(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedquilt.core.seeding import generator_for
 from fedquilt.core.tree import Weights
 from fedquilt.data.batches import Batch, Pool, pool_steps, train_batches
-from fedquilt.models.cast_weights import cast_together
+from fedquilt.models.cast_weights import cast_parameters
 from fedquilt.training.local_optimizer import LocalOptimizer, gradients_of
 from fedquilt.training.method import Local, Method, Stage
 from fedquilt.training.task import Task
@@ -68,14 +68,14 @@ def stage_optimizer(
     local: Local,
     parameters: dict[str, nn.Parameter],
     *,
-    recordable: bool = False,
+    capturable: bool = False,
 ) -> LocalOptimizer:
     training, head = method.training, local.layout.head
     lr = training.lr_at(local.round_index, task.round_count)
     annotated = local.data.known.any(0)
     are_all = len(parameters) == len(trained_parameters(local.model, Stage()))
     return LocalOptimizer(
-        parameters, training, lr, head, annotated, recordable=recordable, are_all=are_all
+        parameters, training, lr, head, annotated, capturable=capturable, are_all=are_all
     )
 
 
@@ -89,7 +89,7 @@ def take_step(
 ) -> Tensor:
     """One optimiser step; returns its loss."""
     with _precision(method, local, parameters.values()):
-        loss = method.loss(local, batch)
+        loss, local.state = method.step_loss(local, batch)
     optimizer.backward(loss)
     gradients, local.state = method.correct_gradients(local, gradients_of(parameters))
     optimizer.step(gradients)
@@ -97,7 +97,7 @@ def take_step(
     return loss.detach()
 
 
-def take_look(method: Method, local: Local, batch: Batch) -> None:
+def observe_batch(method: Method, local: Local, batch: Batch) -> None:
     """One step of a stage that does not train."""
     with _precision(method, local, local.model.parameters()):
         local.state = method.observe(local, batch)
@@ -110,7 +110,7 @@ def _precision(method: Method, local: Local, weights: Iterable[Tensor]) -> Itera
         yield
         return
     device = next(local.model.parameters()).device
-    with torch.autocast(device.type, torch.bfloat16), cast_together(local.model, weights):
+    with torch.autocast(device.type, torch.bfloat16), cast_parameters(local.model, weights):
         yield
 
 

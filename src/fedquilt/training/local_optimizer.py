@@ -19,7 +19,7 @@ class LocalOptimizer:
     with coupled decay, Adam turns the decay of a row that gets no gradient into full-size steps
     towards zero.
 
-    A ``recordable`` one keeps all its numbers in tensors of fixed place, so that a recorded step
+    A ``capturable`` one keeps all its numbers in tensors of fixed place, so that a recorded step
     can be played with other ones: :meth:`restart` writes them.
 
     ``are_all``: no other parameter of the network takes gradients.
@@ -33,20 +33,20 @@ class LocalOptimizer:
         head: tuple[str, ...],
         annotated: Tensor,
         *,
-        recordable: bool = False,
+        capturable: bool = False,
         are_all: bool = False,
     ) -> None:
         self._parameters = dict(parameters)
         self._training = training
-        self._recordable = recordable
+        self._capturable = capturable
         self._are_all = are_all
-        self._lr: float | Tensor = torch.tensor(lr, device=annotated.device) if recordable else lr
+        self._lr: float | Tensor = torch.tensor(lr, device=annotated.device) if capturable else lr
         exempts = training.weight_decay > 0 and not training.decay_unannotated_rows
         self._decayed_by_row = [name for name in self._parameters if name in head and exempts]
         self._rows = annotated.to(torch.float32)
         self._places: dict[str, Tensor] = {}  # of the optimiser's memory, once it has some
         self._torch = self._build()
-        is_sgd = training.optimizer == "sgd" and not recordable
+        is_sgd = training.optimizer == "sgd" and not capturable
         is_plain = is_sgd and training.momentum == 0 and training.weight_decay == 0
         self._plain_lr = lr if is_plain else None
 
@@ -118,10 +118,10 @@ class LocalOptimizer:
         if by_row:
             groups.append({"params": by_row, "weight_decay": 0.0})
         # Fused, all numbers of a step stay on the device, and it is one kernel or two.
-        how: dict[str, bool] = {"fused": True} if self._recordable else {}
+        how: dict[str, bool] = {"fused": True} if self._capturable else {}
         if self._training.optimizer == "sgd":
             return torch.optim.SGD(groups, lr=self._lr, momentum=self._training.momentum, **how)
-        if self._recordable and self._rows.is_cuda:
+        if self._capturable and self._rows.is_cuda:
             how["capturable"] = True
         kind = torch.optim.AdamW if self._training.decay == "decoupled" else torch.optim.Adam
         return kind(groups, lr=self._lr, betas=self._training.betas, **how)

@@ -18,6 +18,7 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.models.network import Layout, Network, Output
 from fedquilt.models.spec import ModelSpec
 from fedquilt.training.local_training import LocalTraining
+from fedquilt.training.parts import DeclaredPart
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
@@ -26,138 +27,170 @@ State: TypeAlias = dict[str, Any]  # a tree of tensors: it is sent, stored and c
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A stretch of a client's round with an optimiser of its own; most rounds are one stage.
+    """One training phase of a client's round, with its own optimizer; most rounds have one stage.
 
-    A stage that does not train only looks: once at every image, see :meth:`Method.observe`.
+    A stage that does not train passes once over all images and calls :meth:`Method.observe`.
     """
 
     name: str = "train"
-    steps: int | None = None  # as the training says, if left out
-    frozen: tuple[str, ...] = ()  # weights whose names begin so are not trained
+    steps: int | None = None  # as in ``training``, if left out
+    frozen: tuple[str, ...] = ()  # prefixes of the names of weights that are not trained
     trains: bool = True
 
 
 @dataclass
 class Local:
-    """What a client sees in a round; ``state`` is replaced by what the hooks return."""
+    """What the hooks of a client's round see; ``state`` is what the last hook returned."""
 
     round_index: int
     received: State  # the server's broadcast
     state: State
     data: ClientData
     layout: Layout
-    model: Network  # in training
+    model: Network  # the network in training
     forward: Callable[[Weights, Tensor], Output]  # any weights, evaluation mode, no gradient
     predict: Callable[[Weights, str], Output]  # any weights over all local images, in a named view
     generator: torch.Generator
-    stage: str = "train"  # the name of the stage that is running
-    stage_number: int = 0  # and its place in the round
+    stage: str = "train"  # the name of the current stage
+    stage_number: int = 0  # and its position in the round
 
     def scalar(self, value: float) -> Tensor:
-        """A number as the state can hold it, where the client computes."""
+        """A number as a tensor on the client's device."""
         return torch.full((), value, device=self.data.known.device)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
-    """Hyper-parameters are fields, behaviour is hooks, state goes in and comes out.
+    """A federated method: hyper-parameters are fields, behaviour is hooks, state is passed.
 
-    The hooks inside a step (``loss``, ``correct_gradients``, ``after_step``, ``observe``) do not
-    branch on data: masks and ``torch.where``, never boolean indexing or ``.item()``. What they need
-    of the client or the round beyond ``stage``, such as a ramp, ``begin`` puts into the state as a
-    tensor: a CUDA graph captures Python numbers as constants.
+    Hooks in the order of a run:
+
+    - before training: ``model_spec``; at a client ``survey``; at the server ``init_server``
+    - a round at the server: ``broadcast``, ``expected_update``, ``update``
+    - a round at a client: ``init_client`` (once), ``initial_weights``, ``begin``, then for every
+      stage ``pools`` and its steps, then ``finish``
+    - a step: ``sample_noise``, ``loss``, ``correct_gradients``, ``after_step``; without training
+      ``observe``
+    - after a round, for evaluation: ``global_weights``, ``client_weights``, ``pseudo_labels``
+
+    The hooks of a step do not branch on data: masks and ``torch.where``, never boolean indexing or
+    ``.item()``. What they need of the client or the round beyond ``stage``, such as a ramp,
+    ``begin`` puts into the state as a tensor: a CUDA graph captures Python numbers as constants.
     """
 
     training: LocalTraining = LocalTraining()  # how a client trains in a round
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # named sets of fields
+    fixed: ClassVar[Mapping[str, Any]] = {}  # settings that tell a subclass such as Released apart
+    pseudo_label_key: ClassVar[str | None] = None  # of the client's state, if it fills in labels
     needs_complete_labels: ClassVar[bool] = False  # an upper bound, possible in simulation only
     needs_pooled_data: ClassVar[bool] = False  # likewise
 
+    @property
+    def parts(self) -> Mapping[str, DeclaredPart]:
+        """The parts of an update beside the weights, each declared once."""
+        return {}
+
+    @property
+    def kept_parts(self) -> Mapping[str, DeclaredPart]:
+        """Those that the server keeps and broadcasts."""
+        return {name: part for name, part in self.parts.items() if part.start is not None}
+
+    @property
+    def provenance(self) -> Mapping[str, Provenance]:
+        """For every part of survey and rounds, the images its values are computed from."""
+        declared = {name: part.provenance for name, part in self.parts.items()}
+        return {"annotators": "annotated", **declared}
+
     def views(self, round_index: int) -> tuple[str, ...]:
-        """The augmentations each batch of this round carries."""
+        """The augmented views of every image in this round's batches."""
         return ("weak",)
 
     def stages(self, round_index: int) -> tuple[Stage, ...]:
-        """The stretches of this round, in order."""
+        """The training phases of this round, in order."""
         return (Stage(),)
 
     def pools(self, local: Local) -> tuple[Pool, ...]:
-        """What each step draws from: the first pool makes the batch and sets the epoch's length."""
+        """The images a step draws from; the first pool makes the batch and the epoch's length."""
         return (Pool(self.training.batch_size, self.views(local.round_index)),)
 
     def sample_noise(
         self, batch_size: int, class_count: int, generator: torch.Generator
     ) -> Tensor | None:
-        """Random numbers for one step's loss, which finds them in ``batch.drawn``."""
+        """Random numbers for the loss of one step, passed to it as ``batch.drawn``."""
         return None
 
     def model_spec(self, wanted: ModelSpec) -> ModelSpec:
-        """The network this method trains, given the one the recipe asks for."""
+        """The network this method trains, given the recipe's."""
         return wanted
 
     def survey(self, data: ClientData) -> Update:
-        """Label statistics asked for once, before the first round."""
+        """Label statistics that a client sends once, before the first round."""
         return {"annotators": Sum(data.known.any(0).to(torch.float32))}
 
-    @property
-    def provenance(self) -> Mapping[str, Provenance]:
-        """For every part of survey and rounds, the images its numbers are computed from."""
-        return {"annotators": "annotated", **dict.fromkeys(("body", "head", "buffers"), "images")}
-
     @abstractmethod
-    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State: ...
+    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
+        """The server's state before the first round."""
 
     def init_client(self, data: ClientData) -> State:
+        """The client's state before its first round."""
         return {}
 
     def broadcast(self, server: State) -> State:
+        """What every client of the cohort receives."""
         return server
 
     @abstractmethod
     def expected_update(self, received: State, task: Task) -> Update:
-        """An update as a client would send it: names, kinds, shapes and dtypes are read off it."""
+        """An update with the names, kinds, shapes and dtypes that a client has to send."""
 
     def initial_weights(self, local: Local) -> Weights:
-        """The weights local training begins with."""
+        """The weights that local training starts from."""
         weights: Weights = local.received["weights"]
         return weights
 
     def begin(self, local: Local) -> State:
+        """The client's state for this round."""
         return local.state
 
     @abstractmethod
-    def loss(self, local: Local, batch: Batch) -> Tensor: ...
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        """The loss of one step."""
+
+    def step_loss(self, local: Local, batch: Batch) -> tuple[Tensor, State]:
+        """The loss of one step and the state after it, for methods that count in the loss."""
+        return self.loss(local, batch), local.state
 
     def correct_gradients(self, local: Local, gradients: Weights) -> tuple[Weights, State]:
-        """The gradients the optimiser is to use."""
+        """The gradients for the optimizer."""
         return gradients, local.state
 
     def after_step(self, local: Local, weights: Weights) -> State:
+        """Called after every optimizer step; returns the new state."""
         return local.state
 
     def observe(self, local: Local, batch: Batch) -> State:
-        """In a stage that does not train, what the client makes of a batch."""
+        """Called per batch in a stage that does not train; returns the new state."""
         return local.state
 
     @abstractmethod
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
-        """What is sent, and what the client keeps until its next round."""
+        """The client's update, and the state it keeps until its next round."""
 
     @abstractmethod
-    def update(self, server: State, totals: Totals) -> State: ...
+    def update(self, server: State, totals: Totals) -> State:
+        """The server's state after a round."""
 
     def global_weights(self, server: State) -> Weights | None:
-        """The model for everybody; None where every client has its own."""
+        """The global model; None if every client has its own."""
         weights: Weights = server["weights"]
         return weights
 
     def client_weights(self, received: State, state: State) -> Weights:
-        """The model this client would use."""
+        """The model that this client uses."""
         weights: Weights = received["weights"]
         return weights
 
     def pseudo_labels(self, state: State) -> Tensor | None:
-        """Labels the client filled in itself, (n, C) int8, -1 for none: the ``tags`` it keeps."""
-        tags: Tensor | None = state.get("tags")
-        return tags
+        """The client's pseudo-labels, (n, C) int8, -1 for none."""
+        return None if self.pseudo_label_key is None else state.get(self.pseudo_label_key)

@@ -25,14 +25,14 @@ Counted: TypeAlias = Literal[
     "believed positives",
 ]
 OF_ANNOTATORS = ("annotated", "positives", "sides")  # nothing for a class that is not annotated
-KNOWN_CELLS = get_args(Counted)
+KNOWN_GROUPS = get_args(Counted)
 
 # Several: a cell is small if it is so by one of them. A function, given data and state, says how
 # many images there are at least, (cells..., groups), where nobody knows which. By leaf: names of a
 # part's own tensors.
 OneRule: TypeAlias = Counted | Callable[[ClientData, Any], Tensor]
-CellRule: TypeAlias = OneRule | tuple[OneRule, ...]
-Provenance: TypeAlias = CellRule | Mapping[str, CellRule]
+GroupRule: TypeAlias = OneRule | tuple[OneRule, ...]
+Provenance: TypeAlias = GroupRule | Mapping[str, GroupRule]
 
 
 def images_of(cells: Counted, data: ClientData, filled_in: Tensor | None = None) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 
 from fedquilt.core.errors import UserError
-from fedquilt.core.payload import broadcast_bytes
+from fedquilt.core.payload import Mean, Update, addressed, broadcast_bytes
 from fedquilt.core.seeding import generator_for
 from fedquilt.core.totals import Totals
 from fedquilt.models.network import read_weights
@@ -78,6 +78,12 @@ def run_rounds(
             bytes_up=totals.byte_count,
             seconds=time.perf_counter() - began,
         )
+
+
+def expected_update(method: Method, payload: State, client: str, task: Task) -> Update:
+    """What this client has to send after the broadcast: the method's parts and the loss."""
+    loss = Mean(torch.zeros(()), 0.0, needs_weight=True)
+    return {**method.expected_update(addressed(payload, client), task), LOSS_PART: loss}
 
 
 def draw_cohort(task: Task, size: int | None, round_index: int) -> Sequence[str]:

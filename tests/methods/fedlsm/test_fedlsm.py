@@ -116,7 +116,7 @@ def test_without_missing_labels_there_is_no_teacher_and_one_view() -> None:
     (pool,) = FedLSM().pools(local)
     assert (pool.rows, pool.views) == (None, ("strong",))
     # Labels (1, 0), (0, 1) at logits of 0, positives of class 0 weigh 3: (3 + 1 + 1 + 1) / 4 ln 2.
-    loss = FedLSM().loss(local, make_batch(local, torch.zeros(2, 2)))
+    loss, local.state = FedLSM().step_loss(local, make_batch(local, torch.zeros(2, 2)))
     assert loss.item() == pytest.approx(1.5 * LN2)
     assert local.state["drawn"].tolist() == [1.0, 1.0]
     assert FedLSM().after_step(local, {}) is local.state
@@ -132,12 +132,12 @@ def test_loss_and_counts_by_hand() -> None:
     local = _client(FedLSM())
     # The teacher says 0.9, so 1, and 0.5, so nothing; it is not asked about the annotated class.
     weak = tensor([[-50.0, 2 * LN3], [-50.0, 0.0]])
-    loss = FedLSM().loss(local, make_batch(local, torch.zeros(2, 2), weak))
+    loss, local.state = FedLSM().step_loss(local, make_batch(local, torch.zeros(2, 2), weak))
     # Over four entries at a logit of 0: a positive of weight 3, a negative, a pseudo positive.
     assert loss.item() == pytest.approx((3 + 1 + 1 + 0) * LN2 / 4)
     assert local.state["drawn"].tolist() == [1.0, 1.0]
     assert FedLSM().pseudo_labels(local.state).tolist() == [[NO_TAG, 1], [NO_TAG, NO_TAG]]
-    FedLSM().loss(local, make_batch(local, torch.zeros(2, 2), weak))
+    _, local.state = FedLSM().step_loss(local, make_batch(local, torch.zeros(2, 2), weak))
     assert local.state["drawn"].tolist() == [2.0, 2.0]  # draws, not distinct images
 
 
@@ -154,7 +154,8 @@ def test_an_unsure_teacher_teaches_nothing() -> None:
             for at in (0.69, 0.84)
         )
         batch = replace(batch, beside=beside, drawn=tensor(1.0))
-        losses.append(FedLSM().loss(local, batch).item())
+        loss, local.state = FedLSM().step_loss(local, batch)
+        losses.append(loss.item())
         assert local.state["drawn"].tolist() == [1.0, 0.0]
         assert (local.state["tags"] == NO_TAG).all()
     # 4 ln 2 / 4 on annotated labels; in the two mixtures 2 ln 2 / 4 on annotated labels.
@@ -227,7 +228,7 @@ def test_released_loss_by_hand() -> None:
     local = _client(method)
     strong = tensor([[0.0, 0.0], [0.0, LN3]])
     weak = tensor([[0.0, 2 * LN3], [0.0, 0.0]])
-    loss = method.loss(local, make_batch(local, strong, weak))
+    loss, local.state = method.step_loss(local, make_batch(local, strong, weak))
     # The unsure label trains as 0.5: ln 4 - 0.5 ln 3. Weights 3, 3, 1 and 0, in the mean 7/4.
     expected = (3 * LN2 + math.log(4) - 0.5 * LN3) / 4 * 7 / 4
     assert loss.item() == pytest.approx(expected, rel=1e-6)
@@ -239,11 +240,11 @@ def test_single_label_loss_by_hand() -> None:
     strong = tensor([[0.0, 0.0], [-LN3, LN3]])
     sure, unsure = tensor([[-9.0, 9.0], [-9.0, 9.0]]), tensor([[-9.0, 9.0], [-1.0, 1.0]])
     # The first image is annotated as class 0: ln 2. The second becomes class 1: -ln 3/4.
-    loss = method.loss(local, make_batch(local, strong, sure))
+    loss, local.state = method.step_loss(local, make_batch(local, strong, sure))
     assert loss.item() == pytest.approx((LN2 + math.log(4 / 3)) / 2, rel=1e-6)
     assert local.state["drawn"].tolist() == [1.0, 1.0]
     assert local.state["tags"].tolist() == [[NO_TAG, NO_TAG], [NO_TAG, 1]]
-    loss = method.loss(local, make_batch(local, strong, unsure))
+    loss, local.state = method.step_loss(local, make_batch(local, strong, unsure))
     assert loss.item() == pytest.approx(LN2 / 2, rel=1e-6)
     assert local.state["drawn"].tolist() == [2.0, 1.0]
 
@@ -265,7 +266,7 @@ def test_a_round_begins_without_last_rounds_labels_and_counts() -> None:
     method = FedLSM()
     local = _client(method)
     weak = tensor([[0.0, 9.0], [0.0, 9.0]])
-    method.loss(local, make_batch(local, torch.zeros(2, 2), weak))
+    _, local.state = method.step_loss(local, make_batch(local, torch.zeros(2, 2), weak))
     assert local.state["tags"][:, 1].tolist() == [1, 1]
     assert local.state["drawn"].tolist() == [1.0, 2.0]
     local.state = method.begin(local)

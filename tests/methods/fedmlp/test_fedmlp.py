@@ -19,7 +19,6 @@ from fedquilt.losses.prototypes import (
     tag_missing_labels,
 )
 from fedquilt.losses.pseudo_labels import NO_TAG
-from fedquilt.methods.fedmlp import FedMLP
 
 SCORES = torch.tensor([0.30, 0.20, 0.10, 0.02, -0.01, -0.05, -0.20, -0.40])[:, None]
 
@@ -156,15 +155,6 @@ def test_prototypes_are_weighted_by_their_counts() -> None:
     assert _mean_of([(2.5, 17.0)]) == 2.5  # one annotator: its prototype is the global one
     assert _mean_of([(1.0, 5.0), (4.0, 5.0)]) == pytest.approx(2.5)
     assert _mean_of([(1.0, 5.0), (999.0, 0.0)]) == 1.0  # a side without samples says nothing
-
-
-@pytest.mark.parametrize(
-    ("weights", "expected"), [("counts", [3, 0]), ("clients", [1, 0]), ("samples", [40, 0])]
-)
-def test_choices_of_prototype_weights(weights: str, expected: list[float]) -> None:
-    method = FedMLP(prototype_weights=weights)
-    found = method._prototype_weight(torch.tensor([[3, 0]]), 40)
-    assert found[0].tolist() == expected
 
 
 def test_learning_degree_counts_decided_cells() -> None:

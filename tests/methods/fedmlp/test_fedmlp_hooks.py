@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
 from fedquilt.losses.pseudo_labels import NO_TAG
-from fedquilt.methods.fedmlp import FedMLP
+from fedquilt.methods.fedmlp import FedMLP, Released
 from fedquilt.models.network import Layout, Output
 from fedquilt.training.method import Local
 
@@ -69,13 +69,17 @@ def test_stage_two_tags_the_missing_class_and_sets_its_prior() -> None:
     state = GREEDY.begin(local)
     assert state["tags"].tolist() == [[-1, 0], [-1, -1], [-1, -1], [-1, 1]]
     assert state["prior"].tolist() == pytest.approx([0.25, 0.5])  # 1 of 4; 1 of 2 tagged
-    by_client = replace(GREEDY, missing_prior="client").begin(local)
+    by_client = _released(GREEDY).begin(local)
     assert by_client["prior"].tolist() == pytest.approx([0.25, 0.25])  # 1 of N_k = 4
 
 
-@pytest.mark.parametrize("view", ["plain", "weak"])
-def test_cells_are_tagged_by_features_of_the_received_model(view: str) -> None:
-    method = replace(GREEDY, feature_view=view)
+def _released(method: FedMLP) -> Released:
+    """The class that the authors' code has, with the settings of ``method``."""
+    return Released(**{field.name: getattr(method, field.name) for field in fields(method)})
+
+
+@pytest.mark.parametrize(("method", "view"), [(GREEDY, "plain"), (_released(GREEDY), "weak")])
+def test_entries_are_tagged_by_features_of_the_received_model(method: FedMLP, view: str) -> None:
     local = _local(method, round_index=1, known=KNOWN, labels=LABELS)
     features = local.predict({}, "").features
 
@@ -143,7 +147,7 @@ def test_where_nothing_is_missing_both_stages_are_the_supervised_mean() -> None:
     """An empty mean over cells held to the teacher is 0, not NaN."""
     known = torch.ones(4, 2, dtype=torch.bool)
     labels = torch.tensor([[1, 0], [0, 1], [0, 0], [0, 0]])
-    method = replace(GREEDY, warmup_consistency=True)
+    method = _released(GREEDY)
     # One positive of four in either class: z' = 2 - ln 3.
     adjusted = 2 - math.log(3)
     expected = (math.log1p(math.exp(-adjusted)) + 3 * math.log1p(math.exp(adjusted))) / 4
@@ -170,7 +174,7 @@ def test_the_warm_up_averages_two_views_and_detection_has_one() -> None:
 
 
 def test_the_released_warm_up_also_holds_missing_classes_to_the_global_model() -> None:
-    method = FedMLP(**FedMLP.variants["released"])
+    method = Released()
     local = _local(method, round_index=0, known=KNOWN, labels=LABELS)
     local.state = method.begin(local)
     batch = Batch((torch.zeros(4, 1, 1, 2),), LABELS.float(), KNOWN, torch.arange(4))
@@ -181,16 +185,18 @@ def test_the_released_warm_up_also_holds_missing_classes_to_the_global_model() -
 
 
 def test_cells_are_held_by_probabilities_without_the_prior() -> None:
-    """A prior of 1/4 moves the logits that are supervised; only one cell of class 1 is."""
-    method = replace(GREEDY, missing_prior="client", negative_share=0.0)
+    """The prior moves the logits that are supervised; of class 1 only one entry is."""
+    method = replace(GREEDY, negative_share=0.0)
     local = _local(method, round_index=1, known=KNOWN, labels=LABELS)
     local.state = method.begin(local)
-    assert local.state["prior"].tolist() == pytest.approx([0.25, 0.25])
+    # Class 1: one of one tagged, kept off 1 by 1 / (4 + 2).
+    assert local.state["prior"].tolist() == pytest.approx([0.25, 5 / 6])
     batch = Batch((torch.zeros(4, 1, 1, 2),), LABELS.float(), KNOWN, torch.arange(4))
     adjusted = 2 - math.log(3)
     present, absent = math.log1p(math.exp(-adjusted)), math.log1p(math.exp(adjusted))
+    tagged = math.log1p(math.exp(-(2 + math.log(5))))
     held = 3 * (1 / (1 + math.exp(-2.0)) - 0.5) ** 2
-    expected = (present + 3 * absent + present + held) / 8
+    expected = (present + 3 * absent + tagged + held) / 8
     assert method.loss(local, batch).item() == pytest.approx(expected, rel=1e-6)
 
 
@@ -229,3 +235,15 @@ def test_statistics_are_those_of_the_trained_model_from_the_last_warm_up_round_o
         assert update["prototypes"].weight.tolist() == [[3, 1], [0, 0]]
         assert update["difficulty"].value.tolist() == pytest.approx(degree)
         assert update["difficulty"].weight.tolist() == cells
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [("counts", [[3, 1], [0, 0]]), ("clients", [[1, 1], [0, 0]]), ("samples", [[4, 4], [0, 0]])],
+)
+def test_choices_of_prototype_weights(weights: str, expected: list[list[float]]) -> None:
+    """Of 4 images, class 0 is annotated as absent on 3 and as present on 1; class 1 on none."""
+    method = replace(GREEDY, prototype_weights=weights)
+    local = _local(method, round_index=1, known=KNOWN, labels=LABELS)
+    update, _ = method.finish(local, {}, 1)
+    assert update["prototypes"].weight.tolist() == expected

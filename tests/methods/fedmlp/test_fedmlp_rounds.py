@@ -8,7 +8,7 @@ from support.tiny_federation import make_federation, make_method
 
 from fedquilt.core.tree import same_bits
 from fedquilt.losses.pseudo_labels import NO_TAG
-from fedquilt.methods.fedmlp import FedMLP
+from fedquilt.methods.fedmlp import FedMLP, Released
 from fedquilt.training.rounds import run_rounds, start_server
 
 
@@ -17,7 +17,7 @@ def test_numbers_of_the_card() -> None:
     assert (method.warmup_rounds, method.warmup_views) == (50, 2)
     assert (method.negative_share, method.positive_share) == (0.005, 0.01)
     assert (method.low, method.high, method.rounding) == (0.3, 0.7, "floor")
-    assert (method.feature_view, method.difficulty_on) == ("plain", "missing")
+    assert (method.fixed["feature_view"], method.difficulty_on) == ("plain", "missing")
 
 
 def test_a_class_that_nobody_reports_keeps_its_prototypes_which_grow_older() -> None:
@@ -84,14 +84,13 @@ def test_every_switch_of_the_ablation_matters(switch: str) -> None:
 
 
 def test_the_released_variant_is_the_authors_code() -> None:
-    released = FedMLP(**FedMLP.variants["released"])
+    released = make_method("fedmlp", **FedMLP.variants["released"])
+    assert isinstance(released, Released)
     assert not released.logit_adjustment
     assert not released.adaptive_threshold
     assert not released.consistency
-    assert released.warmup_consistency
-    assert released.positives_need_negatives
-    assert (released.prototype_weights, released.missing_prior) == ("samples", "client")
-    assert released.feature_view == "weak"
+    assert released.prototype_weights == "samples"
+    assert released.fixed == {key: FedMLP.variants["released"][key] for key in FedMLP.fixed}
     federation = make_federation(rounds=3)
-    trained = federation.train(make_method("fedmlp", **FedMLP.variants["released"]))
+    trained = federation.train(released)
     assert not same_bits(trained["weights"], federation.train(make_method("fedmlp"))["weights"])

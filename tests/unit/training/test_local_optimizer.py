@@ -36,9 +36,9 @@ def optimizer_of(
     training: LocalTraining,
     annotated: Tensor = ANNOTATED,
     *,
-    recordable: bool = False,
+    capturable: bool = False,
 ) -> LocalOptimizer:
-    return LocalOptimizer(weights, training, training.lr, HEAD, annotated, recordable=recordable)
+    return LocalOptimizer(weights, training, training.lr, HEAD, annotated, capturable=capturable)
 
 
 def stepped(training: LocalTraining, steps: int = 5, **settings: Tensor) -> dict[str, nn.Parameter]:
@@ -198,13 +198,13 @@ def test_a_kept_state_continues_bit_for_bit(training):
 @pytest.mark.parametrize("training", KEPT)
 def test_a_restarted_optimizer_steps_as_a_new_one_does(training):
     weights = parameters()
-    used = optimizer_of(weights, training, recordable=True)
+    used = optimizer_of(weights, training, capturable=True)
     for step in range(3):
         used.step(gradients(step))
     stored = used.state()
     for saved in ({}, stored, {}):  # with nothing kept, with a memory, and without again
         expected = parameters()
-        fresh = optimizer_of(expected, training, recordable=True)
+        fresh = optimizer_of(expected, training, capturable=True)
         fresh.load_state(saved)
         fresh.step(gradients(7))
         for name, value in parameters().items():

@@ -7,7 +7,7 @@ import torch
 from support.few_patients import site
 from torch import tensor
 
-from fedquilt.training.provenance import KNOWN_CELLS, images_of, patients_of
+from fedquilt.training.provenance import KNOWN_GROUPS, images_of, patients_of
 
 # Images in each group, by the labels of the site: see tests/few_patients.py.
 IMAGES = {
@@ -41,7 +41,7 @@ def filled_in() -> torch.Tensor:
     return tags
 
 
-@pytest.mark.parametrize("cells", KNOWN_CELLS)
+@pytest.mark.parametrize("cells", KNOWN_GROUPS)
 def test_images_and_patients_are_counted(cells):
     for told, counts in ((False, IMAGES), (True, PATIENTS)):
         data = site(patients=told)

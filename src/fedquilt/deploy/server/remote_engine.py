@@ -6,9 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
-
-from fedquilt.core.payload import Mean, PerClient, Update, addressed
+from fedquilt.core.payload import PerClient, Update, addressed
 from fedquilt.core.totals import Totals
 from fedquilt.core.version import VERSION
 from fedquilt.deploy.audit_log import AuditLog
@@ -18,8 +16,8 @@ from fedquilt.deploy.server.quorum import Quorum
 from fedquilt.deploy.server.replies import Replies
 from fedquilt.deploy.study import Study
 from fedquilt.privacy.sent_parts import example_data
-from fedquilt.training.client import LOSS_PART
 from fedquilt.training.method import Method, State
+from fedquilt.training.rounds import expected_update
 from fedquilt.training.task import Task
 
 SURVEY_ROUND = 0  # the round index that a survey's messages carry
@@ -52,10 +50,7 @@ class RemoteEngine:
     def exchange(
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
     ) -> Totals:
-        expected = {
-            **method.expected_update(addressed(payload, cohort[0]), self._task),
-            LOSS_PART: Mean(torch.zeros(()), 0.0),
-        }
+        expected = expected_update(method, payload, cohort[0], self._task)
         requests = self._requests("train", payload, round_index, cohort)
         return self._collect_quorum("train", round_index, requests, expected)
 

@@ -13,7 +13,7 @@ from fedquilt.core.totals import Accumulator, Totals
 from fedquilt.core.tree import Weights, same_bits
 from fedquilt.data.client_data import ClientData
 from fedquilt.models.network import Layout
-from fedquilt.training.aggregation import (
+from fedquilt.training.averaging import (
     by_row_counts,
     change_of,
     head_row_weights,

@@ -1,89 +1,20 @@
-"""How clients' weights travel and are averaged: body, head rows and buffers, each in its way."""
+"""Aggregation that needs each client's own model: RSCFed's consensus, FedNoRo's distances.
+
+The models are sent as Gather parts, so they cannot be summed securely.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fedquilt.core.payload import Gather, Mean, Update
+from fedquilt.core.payload import Gather, Update
 from fedquilt.core.totals import Totals
-from fedquilt.core.tree import Weights, add, sub, zeros_like
-from fedquilt.data.client_data import ClientData
+from fedquilt.core.tree import Weights
 from fedquilt.models.network import Layout
-
-Weighting = Literal["samples", "uniform"]
-HeadRows = Literal["all", "annotators", "annotated", "positives"]
-NEGLIGIBLE = 1e-100  # beside any weight to speak of it changes no bit; alone it still makes a mean
-SPARE_ROWS = "spare_rows"  # a part: the head under other weights, for rows nobody had weight for
-
-
-def head_row_weights(rule: HeadRows, weight: float, data: ClientData) -> Tensor:
-    """How much a client's head row counts, per class.
-
-    ``all``: as the body, whether or not the client annotates the class. ``annotators``: as the
-    body, but only where it does. ``annotated``: its annotated images of the class, so only
-    annotators count. ``positives``: its annotated positives.
-    """
-    if rule == "annotators":
-        return data.known.any(0).to(torch.float64) * weight
-    if rule == "annotated":
-        return data.annotated_counts().to(torch.float64)
-    if rule == "positives":
-        return data.positive_counts().to(torch.float64)
-    return torch.full((data.known.shape[1],), weight, dtype=torch.float64)
-
-
-def or_negligible(weight: float, otherwise: float) -> float:
-    """``weight``; for a client without any, ``otherwise`` so faintly that only its likes see it.
-
-    A cohort in which nobody has weight is then averaged by ``otherwise``, and nobody has to know.
-    """
-    return weight if weight > 0 else NEGLIGIBLE * otherwise
-
-
-def split(weights: Weights, layout: Layout) -> dict[str, Weights]:
-    """The weights as the parts that are sent; a network without buffers sends none."""
-    names = {"body": layout.body, "head": layout.head, "buffers": layout.buffers}
-    return {part: {name: weights[name] for name in group} for part, group in names.items() if group}
-
-
-def weight_parts(
-    change: Weights, layout: Layout, weight: float, head_weights: float | Tensor
-) -> Update:
-    parts = split(change, layout)
-    return {
-        part: Mean(value, head_weights if part == "head" else weight)
-        for part, value in parts.items()
-    }
-
-
-def by_row_counts(parts: Update, counts: Tensor) -> Update:
-    """Head rows count by ``counts``, (C,); where nobody counted any, as they would have before."""
-    if "head" not in parts:
-        return parts
-    return {**parts, "head": Mean(parts["head"].value, counts), SPARE_ROWS: parts["head"]}
-
-
-def change_of(weights: Weights, received: Weights) -> Weights:
-    change: Weights = sub(weights, received)
-    return change
-
-
-def mean_change(totals: Totals) -> Weights:
-    """The mean change of all trainable weights.
-
-    A head row nobody had weight for changes as in the spare rows, if they are sent, or not at all.
-    """
-    change: Weights = totals.mean("body") if "body" in totals.expected else {}
-    if "head" in totals.expected:
-        otherwise = zeros_like(totals.expected["head"].value)
-        if SPARE_ROWS in totals.expected:
-            otherwise = totals.mean(SPARE_ROWS, otherwise=otherwise)
-        change |= totals.mean("head", otherwise=otherwise)
-    return change
+from fedquilt.training.averaging import split
 
 
 def distance_weights(images: Tensor, distances: Tensor, scale: float) -> Tensor:
@@ -177,12 +108,3 @@ def combined(changes: Sequence[Weights], shares: Tensor) -> Weights:
             sums.add_(change[name], alpha=share)
         total[name] = sums.to(first.dtype)
     return total
-
-
-def moved_buffers(weights: Weights, totals: Totals) -> Weights:
-    """The buffers after a round: averages as they are, without server momentum."""
-    if "buffers" not in totals.expected:
-        return {}
-    change = totals.mean("buffers")
-    buffers: Weights = add({name: weights[name] for name in change}, change)
-    return buffers

@@ -1,0 +1,216 @@
+"""WeightedAveraging: train locally, average the changes; the base of the methods here.
+
+Body, head rows and buffers are separate parts of the update: head rows can be averaged over a
+class's annotators only, and buffers are averaged without the server optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedquilt.core.payload import Mean, Update
+from fedquilt.core.totals import Totals
+from fedquilt.core.tree import Weights, add, flatten, sub, zeros_like
+from fedquilt.data.batches import Batch
+from fedquilt.data.client_data import ClientData
+from fedquilt.losses.class_prior import PositiveWeight, positive_weight
+from fedquilt.losses.cross_entropy import masked_bce
+from fedquilt.models.network import Layout
+from fedquilt.training.method import Local, Method, State
+from fedquilt.training.provenance import Provenance
+from fedquilt.training.server_optimizer import ServerOptimizer
+from fedquilt.training.task import Task
+
+Weighting = Literal["samples", "uniform"]
+HeadRows = Literal["all", "annotators", "annotated", "positives"]
+NEGLIGIBLE = 1e-100  # changes no bit beside an ordinary weight; alone it still defines a mean
+SPARE_ROWS = "spare_rows"  # a part: the head with other weights, for rows without any
+
+
+def head_row_weights(rule: HeadRows, weight: float, data: ClientData) -> Tensor:
+    """The weight of a client's head rows, per class.
+
+    ``all``: the body's weight for every class. ``annotators``: the body's weight for the classes
+    that the client annotates, else 0. ``annotated``: the number of its annotated images of the
+    class. ``positives``: the number of its annotated positives.
+    """
+    if rule == "annotators":
+        return data.known.any(0).to(torch.float64) * weight
+    if rule == "annotated":
+        return data.annotated_counts().to(torch.float64)
+    if rule == "positives":
+        return data.positive_counts().to(torch.float64)
+    return torch.full((data.known.shape[1],), weight, dtype=torch.float64)
+
+
+def head_provenance(rule: HeadRows) -> Provenance:
+    """The images behind head rows that are weighted by this rule."""
+    rows: dict[HeadRows, Provenance] = {"all": "images", "positives": "positives"}
+    return rows.get(rule, "annotated")
+
+
+def or_negligible(weight: float, otherwise: float) -> float:
+    """Return ``weight`` or, if it is 0, ``otherwise`` scaled to a negligible weight.
+
+    It only counts where every client of the cohort has weight 0: these are averaged by
+    ``otherwise``, and need not be treated as a special case.
+    """
+    return weight if weight > 0 else NEGLIGIBLE * otherwise
+
+
+def split(weights: Weights, layout: Layout) -> dict[str, Weights]:
+    """The weights by part; a part without any weights, such as no buffers, is left out."""
+    names = {"body": layout.body, "head": layout.head, "buffers": layout.buffers}
+    return {part: {name: weights[name] for name in group} for part, group in names.items() if group}
+
+
+def weight_parts(
+    change: Weights, layout: Layout, weight: float, head_weights: float | Tensor
+) -> Update:
+    """Body, head and buffers as means; a client that has trained counts in body and buffers."""
+    return {
+        part: Mean(value, head_weights)
+        if part == "head"
+        else Mean(value, weight, needs_weight=True)
+        for part, value in split(change, layout).items()
+    }
+
+
+def by_row_counts(parts: Update, counts: Tensor) -> Update:
+    """Weight head rows by ``counts``, (C,), and send the rows with their former weights as well.
+
+    Those stand in where nobody in the cohort has a count.
+    """
+    if "head" not in parts:
+        return parts
+    return {**parts, "head": Mean(parts["head"].value, counts), SPARE_ROWS: parts["head"]}
+
+
+def change_of(weights: Weights, received: Weights) -> Weights:
+    change: Weights = sub(weights, received)
+    return change
+
+
+def mean_change(totals: Totals) -> Weights:
+    """The mean change of all trainable weights.
+
+    A head row for which nobody has weight changes as in the spare rows, if they are sent, else it
+    is left unchanged.
+    """
+    change: Weights = totals.mean("body") if "body" in totals.expected else {}
+    if "head" in totals.expected:
+        otherwise = zeros_like(totals.expected["head"].value)
+        if SPARE_ROWS in totals.expected:
+            otherwise = totals.mean(SPARE_ROWS, otherwise=otherwise)
+        change |= totals.mean("head", otherwise=otherwise)
+    return change
+
+
+def moved_buffers(weights: Weights, totals: Totals) -> Weights:
+    """The buffers after a round: plain averages, without the server optimizer."""
+    if "buffers" not in totals.expected:
+        return {}
+    change = totals.mean("buffers")
+    buffers: Weights = add({name: weights[name] for name in change}, change)
+    return buffers
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedAveraging(Method):
+    """Local training on annotated labels, then the weighted mean of the clients' changes."""
+
+    unannotated: Literal["negative", "skip"] = "skip"  # in the loss: as negatives, or masked out
+    positive_weight: PositiveWeight = "inverse-prevalence"  # w_c, from annotated entries only
+    positive_weight_cap: float | None = None  # the largest positive weight, if there is to be one
+    weighting: Weighting = "samples"  # of clients, for everything but head rows
+    head_rows: HeadRows = "all"  # whose head rows count: everybody's, or annotators', and by what
+    server_step: ServerOptimizer = ServerOptimizer()  # applies the mean change to the weights
+
+    also_broadcast: ClassVar[tuple[str, ...]] = ()  # keys of the server's state beside the parts
+
+    def shared(self, layout: Layout) -> Layout:
+        """The weights that are averaged; override it to keep some at the clients."""
+        return layout
+
+    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
+        layout = self.shared(task.layout)
+        averaged = frozenset(layout.names)
+        shared = {name: weight for name, weight in weights.items() if name in averaged}
+        trainable = {name: weights[name] for name in layout.body + layout.head}
+        velocity = self.server_step.init(trainable)
+        parts = {name: part.first_value(task, trainable) for name, part in self.kept_parts.items()}
+        return {"weights": shared} | ({"velocity": velocity} if velocity else {}) | parts
+
+    def init_client(self, data: ClientData) -> State:
+        weight = positive_weight(
+            self.positive_weight,
+            data.positive_counts(),
+            data.annotated_counts(),
+            self.positive_weight_cap,
+        )
+        return {"positive_weight": weight}
+
+    def broadcast(self, server: State) -> State:
+        keys = ("weights", *self.kept_parts, *self.also_broadcast)
+        return {key: server[key] for key in keys if key in server}
+
+    def expected_update(self, received: State, task: Task) -> Update:
+        weights, layout = received["weights"], self.shared(task.layout)
+        whole = weight_parts(weights, layout, 0.0, torch.zeros(task.class_count))
+        parts = {name: part.expected(task, weights) for name, part in self.parts.items()}
+        return {**whole, **{name: part for name, part in parts.items() if flatten(part.value)}}
+
+    @property
+    def provenance(self) -> Mapping[str, Provenance]:
+        head = head_provenance(self.head_rows)
+        return {"body": "images", "buffers": "images", "head": head, **super().provenance}
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        return self.supervised_loss(local, local.model(batch.views[0]).logits, batch)
+
+    def supervised_loss(self, local: Local, logits: Tensor, batch: Batch) -> Tensor:
+        labels, known = self.supervision(batch)
+        return masked_bce(logits, labels, known, local.state["positive_weight"])
+
+    def supervision(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The labels that supervise, and the mask of those that do."""
+        if self.unannotated == "skip":
+            return batch.labels, batch.known
+        zero_filled = torch.where(batch.known, batch.labels, torch.zeros_like(batch.labels))
+        return zero_filled, torch.ones_like(batch.known)
+
+    def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
+        return self.weights_update(local, weights), local.state
+
+    def client_weight(self, local: Local) -> float:
+        """How much the client counts in the mean of body and buffers."""
+        return float(len(local.data)) if self.weighting == "samples" else 1.0
+
+    def weights_update(
+        self, local: Local, weights: Weights, *, weight: float | None = None
+    ) -> Update:
+        """The weights' parts of an update; the client counts by ``weight``, if it is given."""
+        weight = self.client_weight(local) if weight is None else weight
+        rows = head_row_weights(self.head_rows, weight, local.data)
+        layout, received = self.shared(local.layout), local.received["weights"]
+        change = change_of({name: weights[name] for name in received}, received)
+        return weight_parts(change, layout, weight, rows)
+
+    def update(self, server: State, totals: Totals) -> State:
+        moved = self.moved(server, mean_change(totals), moved_buffers(server["weights"], totals))
+        return moved | {
+            name: part.updated(name, server[name], totals) for name, part in self.kept_parts.items()
+        }
+
+    def moved(self, server: State, change: Weights, buffers: Weights) -> State:
+        """The server's state after a change of the trainable weights, with these new buffers."""
+        trainable = {name: server["weights"][name] for name in change}
+        new, velocity = self.server_step.apply(trainable, change, server.get("velocity", {}))
+        new |= buffers
+        weights = {name: new[name] for name in server["weights"]}  # in the order they came
+        return server | {"weights": weights} | ({"velocity": velocity} if velocity else {})

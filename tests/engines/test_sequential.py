@@ -1,4 +1,4 @@
-"""The sequential engine: what a client's failure says, what a round depends on, what it keeps."""
+"""The sequential engine: errors name the client, rounds are reproducible, states are kept."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_diverging_loss_says_what_to_change() -> None:
         federation.train(wild)
 
 
-def test_a_round_depends_on_who_takes_part_not_on_their_order() -> None:
+def test_a_round_depends_on_the_cohort_and_not_on_its_order() -> None:
     federation, method = make_federation(), make_method("fedavg-pl")
     payload = _payload(federation, method)
     one = federation.engine().exchange(method, payload, 0, ["site-0", "site-2"])
@@ -87,8 +87,8 @@ def test_bytes_sent_are_those_of_the_parts() -> None:
     assert totals.byte_count == 4 * numbers + 8 * (1 + 3) + 4 + 8
 
 
-def test_dropout_and_the_like_draw_from_the_round_not_from_the_world() -> None:
-    """Two runs of one round agree whatever torch's own generator did in between."""
+def test_global_draws_are_seeded_by_the_round() -> None:
+    """Two runs of one round agree, whatever state torch's global generator is in."""
     federation, method = make_federation(), make_method("fedavg")
     payload = _payload(federation, method)
     torch.manual_seed(1)
@@ -98,4 +98,4 @@ def test_dropout_and_the_like_draw_from_the_round_not_from_the_world() -> None:
     two = federation.engine().exchange(method, payload, 0, ["site-0"])
     assert same_bits(one.mean("head"), two.mean("head"))
     torch.manual_seed(1)
-    assert torch.equal(torch.random.get_rng_state(), state)  # and it was left as it was
+    assert torch.equal(torch.random.get_rng_state(), state)  # unchanged by the round

@@ -1,4 +1,4 @@
-"""The threaded engine: clients on several cores, with the sequential engine's bits and errors."""
+"""The threaded engine: same bits and errors as the sequential engine, on several cores."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from fedquilt.core.tree import same_bits
 from fedquilt.data.batches import Batch
-from fedquilt.engines import threaded as crew_file
-from fedquilt.engines.threaded import ClientPool, ThreadedEngine, room_beside
+from fedquilt.engines import threaded
+from fedquilt.engines.threaded import ClientPool, ThreadedEngine, room_for
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.training.client import Interrupted, Workspace
 from fedquilt.training.method import Local, Method, State
@@ -47,7 +47,7 @@ def _train(federation: Federation, method: Method, engine: ThreadedEngine) -> St
 
 
 def _reference(federation: Federation, method: Method) -> State:
-    """By the sequential engine, with as many of torch's own threads as a client has in a crew."""
+    """Train with the sequential engine, and as many of torch's threads as a pool gives a client."""
     torch.set_num_threads(1)
     server = federation.train(method)
     torch.set_num_threads(2)
@@ -56,7 +56,7 @@ def _reference(federation: Federation, method: Method) -> State:
 
 @dataclass(frozen=True, kw_only=True)
 class Meeting(FedAvg):
-    """From the second round on, a client's first step waits until another client is at its own."""
+    """From the second round on, a client begins only when another one begins too."""
 
     def begin(self, local: Local) -> State:
         if local.round_index > 0:
@@ -66,7 +66,7 @@ class Meeting(FedAvg):
 
 @dataclass(frozen=True, kw_only=True)
 class Noisy(FedAvg):
-    """Draws from torch's own generator inside its steps, but only at one client."""
+    """Draws from torch's global generator inside its steps, at one client only."""
 
     noisy_client: str = "site-1"
 
@@ -78,13 +78,13 @@ class Noisy(FedAvg):
 MEETING = threading.Barrier(2)
 
 
-def test_clients_play_at_the_same_time() -> None:
+def test_clients_run_at_the_same_time() -> None:
     federation = make_federation(annotated=((0,), (1, 2)), rounds=3)
     engine = _engine(federation)
-    _train(federation, Meeting(), engine)  # one after another, the barrier would break
+    _train(federation, Meeting(), engine)  # one after another, they would break the barrier
 
 
-def test_bits_are_those_of_the_local_engine_for_a_network_with_batch_norm() -> None:
+def test_bits_are_those_of_the_sequential_engine_with_batch_norm() -> None:
     federation = make_federation(annotated=FIVE, backbone="small-resnet")
     method = make_method("fedmlp")
     assert same_bits(
@@ -92,7 +92,7 @@ def test_bits_are_those_of_the_local_engine_for_a_network_with_batch_norm() -> N
     )
 
 
-def test_who_draws_from_the_shared_generator_plays_alone_with_its_own_draws() -> None:
+def test_a_client_that_draws_from_the_global_generator_runs_alone() -> None:
     federation, method = make_federation(annotated=FIVE), Noisy()
     before = torch.default_generator.get_state()
     trained = _train(federation, method, _engine(federation))
@@ -100,14 +100,14 @@ def test_who_draws_from_the_shared_generator_plays_alone_with_its_own_draws() ->
     assert torch.equal(torch.default_generator.get_state(), before)
 
 
-def test_draws_that_begin_in_a_later_client_are_found_too() -> None:
+def test_draws_of_a_later_client_are_noticed_too() -> None:
     federation, method = make_federation(annotated=FIVE), Noisy(noisy_client="site-4")
     assert same_bits(
         _train(federation, method, _engine(federation)), _reference(federation, method)
     )
 
 
-def test_dropout_draws_as_in_the_local_engine() -> None:
+def test_dropout_draws_as_in_the_sequential_engine() -> None:
     federation = make_federation(annotated=FIVE)
     method = make_method("fedlgt")
     fitted = federation.fitted(method)
@@ -118,7 +118,7 @@ def test_dropout_draws_as_in_the_local_engine() -> None:
     assert same_bits(_train(fitted, method, _engine(fitted)), _reference(fitted, method))
 
 
-def test_a_failure_names_its_client_and_the_engine_can_go_on() -> None:
+def test_a_failure_names_its_client_and_the_engine_stays_usable() -> None:
     federation = make_federation(annotated=FIVE)
     engine = _engine(federation)
     method = make_method("fedavg")
@@ -129,43 +129,47 @@ def test_a_failure_names_its_client_and_the_engine_can_go_on() -> None:
     assert same_bits(_train(federation, method, engine), _reference(federation, method))
 
 
-def test_a_caller_that_wants_no_more_waits_for_one_step_not_for_rounds() -> None:
+def test_an_interrupt_waits_for_one_step_and_not_for_rounds() -> None:
     federation = make_federation(annotated=FIVE)
     method = make_method("fedavg")
     endless = replace(method, training=replace(method.training, steps=10**9))
     engine = _engine(federation)
     payload = method.broadcast(start_server(method, federation.task, engine))
-    crew, cohort = ClientPool(engine.workspace, 2, 1), sorted(federation.clients)
-    assert list(crew.in_order(lambda workspace, item: item, [1])) == [1]  # the first is measured
-    playing = _engine_in(crew, federation)._played(endless, payload, 0, cohort)
+    pool, cohort = ClientPool(engine.workspace, 2, 1), sorted(federation.clients)
+    assert list(pool.map_in_order(_echo, [1])) == [1]  # the first item is measured
+    running = _engine_with(pool, federation)._run_clients(endless, payload, 0, cohort)
     threading.Timer(0.3, _press_ctrl_c).start()
     with pytest.raises(KeyboardInterrupt):
-        next(playing)
+        next(running)
     assert not engine.workspace.interrupt.is_set()
-    assert crew._free.qsize() == 2  # neither plays any more
-    assert list(crew.in_order(lambda workspace, item: item, [1, 2, 3])) == [1, 2, 3]
+    assert pool._free.qsize() == 2  # both have stopped
+    assert list(pool.map_in_order(_echo, [1, 2, 3])) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("ahead", [1, None])
-def test_nobody_plays_on_after_an_interruption(ahead: int | None) -> None:
-    crew = ClientPool(_workspace(), 2, 1)
-    assert list(crew.in_order(lambda workspace, item: item, [1])) == [1]  # the first is measured
+@pytest.mark.parametrize("prefetch", [1, None])
+def test_no_client_runs_on_after_an_interrupt(prefetch: int | None) -> None:
+    pool = ClientPool(_workspace(), 2, 1)
+    assert list(pool.map_in_order(_echo, [1])) == [1]  # the first item is measured
 
-    def play(workspace: Workspace, item: int) -> None:
+    def run(workspace: Workspace, item: int) -> None:
         while not workspace.interrupt.is_set():
             time.sleep(0.01)
         raise Interrupted
 
     threading.Timer(0.2, _press_ctrl_c).start()
     with pytest.raises(KeyboardInterrupt):
-        next(crew.in_order(play, range(5), ahead=ahead))
-    assert crew._free.qsize() == 2
+        next(pool.map_in_order(run, range(5), prefetch=prefetch))
+    assert pool._free.qsize() == 2
 
 
-def _engine_in(crew: ClientPool, federation: Federation) -> ThreadedEngine:
+def _engine_with(pool: ClientPool, federation: Federation) -> ThreadedEngine:
     engine = _engine(federation)
-    engine._crew = crew
+    engine._pool = pool
     return engine
+
+
+def _echo(workspace: Workspace, item: int) -> int:
+    return item
 
 
 def _press_ctrl_c() -> None:
@@ -176,11 +180,11 @@ def _workspace() -> Workspace:
     return Workspace.of(make_federation().task, torch.device("cpu"))
 
 
-def _busiest(crew: ClientPool, items: Sequence[int]) -> int:
-    """How many were played at a time, at the most."""
+def _busiest(pool: ClientPool, items: Sequence[int]) -> int:
+    """Return the largest number of items that ran at a time."""
     now, most, lock = 0, 0, threading.Lock()
 
-    def play(workspace: Workspace, item: int) -> int:
+    def run(workspace: Workspace, item: int) -> int:
         nonlocal now, most
         with lock:
             now += 1
@@ -190,56 +194,56 @@ def _busiest(crew: ClientPool, items: Sequence[int]) -> int:
             now -= 1
         return item
 
-    assert list(crew.in_order(play, items)) == list(items)
+    assert list(pool.map_in_order(run, items)) == list(items)
     return most
 
 
-def test_the_first_plays_alone_and_shows_how_many_fit_into_memory(
+def test_the_first_client_runs_alone_to_measure_memory(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(crew_file, "room_beside", lambda need, wanted: 1)
-    crew = ClientPool(_workspace(), 4, 1)
-    assert _busiest(crew, range(1)) == 1
+    monkeypatch.setattr(threaded, "room_for", lambda wanted, bytes_each: 1)
+    pool = ClientPool(_workspace(), 4, 1)
+    assert _busiest(pool, range(1)) == 1
     assert caplog.messages == ["memory is short: 2 of 4 clients at a time"]
-    assert _busiest(crew, range(12)) == 2  # the first and the one beside it, of four threads
+    assert _busiest(pool, range(12)) == 2  # of four threads
 
 
-def test_results_come_in_order_and_only_some_are_played_ahead() -> None:
-    crew, begun = ClientPool(_workspace(), 2, 1), []
+def test_results_come_in_order_and_only_some_are_prefetched() -> None:
+    pool, started = ClientPool(_workspace(), 2, 1), []
 
-    def play(workspace: Workspace, item: int) -> int:
-        begun.append(item)
+    def run(workspace: Workspace, item: int) -> int:
+        started.append(item)
         time.sleep(0.001 * (5 - item % 5))
         return item
 
-    results = crew.in_order(play, range(40))
+    results = pool.map_in_order(run, range(40))
     assert next(results) == 0
-    assert max(begun) <= 4  # twice the threads
+    assert max(started) <= 4  # twice the threads
     assert list(results) == list(range(1, 40))
 
 
-def test_a_round_that_nobody_waits_for_ends_before_its_next_step() -> None:
+def test_an_interrupted_round_ends_before_its_next_step() -> None:
     federation, method = make_federation(), make_method("fedavg")
-    engine = federation.engine()  # without a crew, which would not even begin
+    engine = federation.engine()  # a pool would not even start it
     payload = method.broadcast(start_server(method, federation.task, engine))
     engine.workspace.interrupt.set()
     with pytest.raises(Interrupted):
-        next(engine._played(method, payload, 0, ["site-0"]))
+        next(engine._run_clients(method, payload, 0, ["site-0"]))
 
 
 @pytest.mark.parametrize(
-    ("need", "there", "room"),
+    ("bytes_each", "available", "room"),
     [
         (100, 1000, 7),  # 0.7 x 1000 / 100
         (100, 5000, 9),  # no more than wanted
-        (2000, 1000, 0),  # the first goes on alone
-        (None, 1000, 9),  # a system that does not tell
+        (2000, 1000, 0),  # the first client runs alone
+        (None, 1000, 9),  # not known on this system
         (100, None, 9),
         (0, 1000, 9),
     ],
 )
-def test_room_beside_the_first(
-    need: int | None, there: int | None, room: int, monkeypatch: pytest.MonkeyPatch
+def test_room_for_more_clients(
+    bytes_each: int | None, available: int | None, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew_file, "available", lambda: there)
-    assert room_beside(need, wanted=9) == room
+    monkeypatch.setattr(threaded, "available_bytes", lambda: available)
+    assert room_for(9, bytes_each) == room

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedquilt.core.errors import UserError
-from fedquilt.engines.choice import EngineOptions
+from fedquilt.engines.options import EngineOptions
 
 PANEL = "On a GPU"
 
@@ -34,13 +34,13 @@ Exact = Annotated[
 ]
 
 
-def words_of(choice: EngineOptions) -> list[str]:
+def words_of(options: EngineOptions) -> list[str]:
     """The options that differ from the usual, to be given again."""
     usual = EngineOptions()
-    words = ["--engine", choice.name] if choice.name != usual.name else []
-    words += ["--slots", str(choice.slots)] if choice.slots != usual.slots else []
-    words += [] if choice.channels_last else ["--no-channels-last"]
-    return words + (["--exact"] if choice.exact else [])
+    words = ["--engine", options.name] if options.name != usual.name else []
+    words += ["--slots", str(options.slots)] if options.slots != usual.slots else []
+    words += [] if options.channels_last else ["--no-channels-last"]
+    return words + (["--exact"] if options.exact else [])
 
 
 DEFAULT_CACHE = Path(".cache") / "fedquilt"

@@ -15,7 +15,7 @@ from fedquilt.cli.console import Notes, note, print_json, say
 from fedquilt.cli.options import DEFAULT_CACHE, AsJson, Cache, Device, require_device
 from fedquilt.cli.progress import RunProgress
 from fedquilt.core.errors import UserError
-from fedquilt.engines.choice import SLOTS, EngineOptions
+from fedquilt.engines.options import SLOTS, EngineOptions
 from fedquilt.recipes.catalogue import find_recipe
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""build_engine(): the engine that plays the clients on this machine, if the choice is sound."""
+"""build_engine(): the engine for a run's options and device."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 
 from fedquilt.core.errors import UserError
 from fedquilt.data.client_data import ClientData
-from fedquilt.engines.choice import EngineName, EngineOptions
 from fedquilt.engines.client_states import ClientStates
 from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
+from fedquilt.engines.options import EngineName, EngineOptions
 from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.engines.threaded import ThreadedEngine
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
@@ -19,22 +19,24 @@ from fedquilt.privacy.transform import PayloadTransform
 from fedquilt.training.task import Task
 
 
-def check_choice(choice: EngineOptions, device: str, precision: str) -> None:
-    """Refuse what cannot be, before a run has left anything behind."""
-    name = _name(choice, device)
+def check_engine(options: EngineOptions, device: str, precision: str) -> None:
+    """Raise UserError if the options contradict each other; called before the run folder exists."""
+    name = _engine_name(options, device)
     if name == "threaded" and device != "cpu":
-        raise UserError(f"--engine threaded is for --device cpu, found {device!r}; use recorded")
-    if name != "cuda-graph":
-        choice.refuse_more_than(name)
-    if choice.exact and precision != "float32":
         raise UserError(
-            f"exact means whole float32, and method.training.precision is {precision!r}; "
+            f"--engine threaded needs --device cpu, found {device!r}; use --engine cuda-graph"
+        )
+    if name != "cuda-graph":
+        options.refuse_cuda_graph_options(name)
+    if options.exact and precision != "float32":
+        raise UserError(
+            f"exact needs float32, and method.training.precision is {precision!r}; "
             "leave out one of them"
         )
 
 
 def build_engine(
-    choice: EngineOptions,
+    options: EngineOptions,
     task: Task,
     clients: Mapping[str, ClientData],
     *,
@@ -43,7 +45,7 @@ def build_engine(
     device: str,
     transforms: Sequence[PayloadTransform] = (),
 ) -> SequentialEngine:
-    name = _name(choice, device)
+    name = _engine_name(options, device)
     given: dict[str, Any] = {
         "states": states,
         "audit": audit,
@@ -51,14 +53,14 @@ def build_engine(
         "transforms": transforms,
     }
     if name == "cuda-graph":
-        return CudaGraphEngine(task, clients, **given, **choice.for_the_recorded)
+        return CudaGraphEngine(task, clients, **given, **options.cuda_graph_options)
     return (ThreadedEngine if name == "threaded" else SequentialEngine)(task, clients, **given)
 
 
-def _name(choice: EngineOptions, device: str) -> EngineName:
-    """``auto`` plays clients side by side: on a GPU, or on the cores that torch may use."""
-    if choice.name != "auto":
-        return choice.name
+def _engine_name(options: EngineOptions, device: str) -> EngineName:
+    """Resolve ``auto``: the concurrent engine for the device, if it has more than one core."""
+    if options.name != "auto":
+        return options.name
     if device.startswith("cuda"):
         return "cuda-graph"
     return "threaded" if torch.get_num_threads() > 1 else "sequential"

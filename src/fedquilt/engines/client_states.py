@@ -1,4 +1,4 @@
-"""Where clients' states wait between rounds, when one machine plays all clients."""
+"""ClientStates: a store of client states between rounds, when one machine runs all clients."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from fedquilt.training.method import State
 
 class ClientStates(Protocol):
     def get(self, client: str) -> State:
-        """The client's state, empty before its first round."""
+        """Return the client's state, empty before its first round."""
 
     def put(self, client: str, state: State) -> None: ...
 
 
 class StatesInMemory:
-    """For runs that leave nothing on disk."""
+    """For runs that write nothing to disk."""
 
     def __init__(self) -> None:
         self._states: dict[str, State] = {}

@@ -1,6 +1,6 @@
-"""How much memory a piece of work takes, and how much there is: where the system tells, else None.
+"""Host memory: what a block of code takes, and what is available.
 
-Linux tells. Elsewhere callers must do without, as if there were enough.
+Read from Linux's files. On other systems the values are None, and callers assume enough memory.
 """
 
 from __future__ import annotations
@@ -12,43 +12,43 @@ from dataclasses import dataclass
 from pathlib import Path
 
 STATUS = Path("/proc/self/status")
-FORGET_PEAK = Path("/proc/self/clear_refs")
+CLEAR_PEAK = Path("/proc/self/clear_refs")
 MACHINE = Path("/proc/meminfo")
 CONTAINER = Path("/sys/fs/cgroup")
 
 
 @dataclass
-class Growth:
-    """``most`` bytes were taken beyond what was there at the beginning."""
+class PeakGrowth:
+    """``bytes``: the peak of resident memory during a block, minus the memory before it."""
 
-    most: int | None = None
+    bytes: int | None = None
 
 
 @contextmanager
-def growth() -> Iterator[Growth]:
-    """What this process takes at the most while the block runs; filled in at its end."""
-    found = Growth()
-    _give_back()
+def peak_growth() -> Iterator[PeakGrowth]:
+    """Measure this process's peak growth during the block; the value is set when it ends."""
+    found = PeakGrowth()
+    _trim_heap()
     try:
-        FORGET_PEAK.write_text("5")
-        before = _kilobytes(STATUS)["VmRSS"]
+        CLEAR_PEAK.write_text("5")
+        before = _in_bytes(STATUS)["VmRSS"]
     except (OSError, KeyError):
         yield found
         return
     yield found
-    found.most = max(0, _kilobytes(STATUS)["VmHWM"] - before)
+    found.bytes = max(0, _in_bytes(STATUS)["VmHWM"] - before)
 
 
-def _give_back() -> None:
-    """Freed memory that this process keeps for itself would be used first, and not be seen."""
-    with suppress(OSError, AttributeError, TypeError):  # only glibc has it
+def _trim_heap() -> None:
+    """Return freed memory to the system: if the block reused it, its growth would not be seen."""
+    with suppress(OSError, AttributeError, TypeError):  # glibc only
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def available() -> int | None:
-    """Bytes that this process could still take, by the machine's and by its container's account."""
+def available_bytes() -> int | None:
+    """Return the bytes this process can still take, limited by the machine and its container."""
     try:
-        free = _kilobytes(MACHINE)["MemAvailable"]
+        free = _in_bytes(MACHINE)["MemAvailable"]
     except (OSError, KeyError):
         return None
     try:
@@ -60,7 +60,7 @@ def available() -> int | None:
     return min(free, limit - used)
 
 
-def _kilobytes(path: Path) -> dict[str, int]:
-    """Lines such as "VmRSS:  1234 kB", in bytes."""
+def _in_bytes(path: Path) -> dict[str, int]:
+    """Parse lines such as "VmRSS:  1234 kB"; values are in bytes."""
     lines = [line.split() for line in path.read_text().splitlines() if line.endswith(" kB")]
     return {words[0].rstrip(":"): 1024 * int(words[1]) for words in lines}

@@ -8,8 +8,8 @@ from typing import Any
 
 from fedquilt.core.atomic_files import write_json
 from fedquilt.data.source import Splits
-from fedquilt.engines.build import build_engine, check_choice
-from fedquilt.engines.choice import EngineName, EngineOptions
+from fedquilt.engines.build import build_engine, check_engine
+from fedquilt.engines.options import EngineName, EngineOptions
 from fedquilt.metrics import nan_to_none
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.disclosure_floor import DisclosureFloor
@@ -17,10 +17,10 @@ from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.assessment import (
     NO_SITES,
     Assessment,
-    SiteRows,
+    SiteSamples,
     assess,
     models_of,
-    rows_of_sites,
+    samples_by_site,
 )
 from fedquilt.runs.checkpoint import Checkpoints
 from fedquilt.runs.environment import environment
@@ -54,13 +54,13 @@ def run(
         observe: is told of the beginning, of notices, of every round and of the end.
         splits: the data, if it is loaded already.
     """
-    choice = engine if isinstance(engine, EngineOptions) else EngineOptions(engine)
-    check_choice(choice, device, recipe.method.training.precision)
+    options = engine if isinstance(engine, EngineOptions) else EngineOptions(engine)
+    check_engine(options, device, recipe.method.training.precision)
     folder = RunFolder(out)
     with folder.begin(recipe, resume=resume):
         simulation = simulate(recipe, cache, splits)
         folder.keep(recipe, simulation.allocation)
-        run_ = _Run(recipe, folder, simulation, device, choice, observe)
+        run_ = _Run(recipe, folder, simulation, device, options, observe)
         run_.restore()
         try:
             run_.train()
@@ -138,7 +138,7 @@ class _Run:
             record = self._record(round_, self._assess() if due else None)
             self.folder.history.append(record)
             is_saved = (round_.index + 1) % recipe.checkpoint_every == 0 or is_last
-            if is_saved or not self.engine.holds_states:
+            if is_saved or not self.engine.caches_states:
                 # Not before: a saved round without its record would leave a gap in the history.
                 self.engine.write_states()
                 self.checkpoints.advance(round_.index + 1, round_.server)
@@ -151,7 +151,7 @@ class _Run:
         """Write the result and the model; running it twice changes nothing."""
         method, task = self.recipe.method, self.simulation.task
         clients = [holding.name for holding in self.simulation.allocation.holdings]
-        sites = rows_of_sites(self.simulation.splits.test, self.recipe.partition, clients)
+        sites = samples_by_site(self.simulation.splits.test, self.recipe.partition, clients)
         assessment = self._assess(sites)
         models = models_of(method, self.server, self.engine)
         save_models(self.folder, self.recipe, task, models)
@@ -176,7 +176,7 @@ class _Run:
         write_json(self.folder.result, result)
         self.observe("end", result)
 
-    def _assess(self, sites: SiteRows = NO_SITES) -> Assessment:
+    def _assess(self, sites: SiteSamples = NO_SITES) -> Assessment:
         return assess(
             self.recipe.method,
             self.server,

@@ -1,4 +1,4 @@
-"""``fedquilt run``: how clients are played is chosen by options, and none is passed over."""
+"""``fedquilt run``: engine options reach the engine, and none is ignored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedquilt.cli.main import app
 from fedquilt.cli.options import words_of
 from fedquilt.core.errors import UserError
 from fedquilt.engines.build import build_engine
-from fedquilt.engines.choice import EngineOptions
+from fedquilt.engines.options import EngineOptions
 from fedquilt.runs.finished_run import read_run
 
 
@@ -27,7 +27,7 @@ def run(*arguments: str):
     return CliRunner().invoke(app, ["run", "tiny.json", *arguments])
 
 
-def test_the_options_reach_the_engine_and_the_result_is_the_references(
+def test_options_reach_the_engine_and_results_are_those_of_the_sequential_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     built = []
@@ -63,18 +63,18 @@ def test_the_options_reach_the_engine_and_the_result_is_the_references(
         (("--engine", "recorder"), "--engine 'recorder' is unknown"),
         (
             ("--engine", "cuda-graph", "--exact", "--set", "method.training.precision=bfloat16"),
-            "exact means whole float32, and method.training.precision is 'bfloat16'",
+            "exact needs float32, and method.training.precision is 'bfloat16'",
         ),
     ],
 )
-def test_what_the_engine_does_not_have_is_refused(words: tuple[str, ...], message: str) -> None:
+def test_unsupported_options_are_refused(words: tuple[str, ...], message: str) -> None:
     result = run(*words, "--out", "first")
     assert result.exit_code != 0
     assert message in " ".join(result.output.split())
-    assert not Path("first").exists()  # which would refuse the corrected command
+    assert not Path("first").exists()  # or the corrected command would be refused
 
 
-def test_an_interrupted_run_is_gone_on_with_by_the_same_options(
+def test_an_interrupted_run_suggests_resuming_with_the_same_options(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def stopped(*arguments: object, **settings: object) -> None:
@@ -85,13 +85,13 @@ def test_an_interrupted_run_is_gone_on_with_by_the_same_options(
     assert "--resume --engine cuda-graph --slots 3" in " ".join(result.output.split())
 
 
-def test_only_unusual_options_are_given_again() -> None:
+def test_only_options_that_differ_from_the_defaults_are_repeated() -> None:
     assert words_of(EngineOptions()) == []
     assert words_of(EngineOptions(slots=4, channels_last=False, exact=True)) == [
         *("--slots", "4", "--no-channels-last", "--exact")
     ]
 
 
-def test_python_users_are_told_too() -> None:
+def test_options_are_checked_in_python_too() -> None:
     with pytest.raises(UserError, match="slots must be at least 1, found 0"):
         EngineOptions(slots=0)

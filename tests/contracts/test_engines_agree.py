@@ -1,4 +1,4 @@
-"""Every method ends with the same states on every engine as on the reference."""
+"""Every method ends with the same states on every engine as on the sequential engine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _trained(federation: Federation, method: Method, engine: SequentialEngine) -
 
 
 def _draws_inside_steps(federation: Federation) -> bool:
-    """Dropout draws from one stream, so interleaved clients draw other numbers."""
+    """Dropout draws from one generator, so interleaved clients get other random numbers."""
     modules = federation.task.build_network().modules()
     return any(isinstance(module, nn.Dropout) and module.p > 0 for module in modules)
 
@@ -64,13 +64,13 @@ def test_cuda_graph_on_a_cpu_is_the_reference_bit_for_bit(name: str) -> None:
 def test_threaded_is_the_reference_bit_for_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     method = make_method(name)
     federation = make_federation(rounds=3, annotated=((0,), (1,), (2,), (0, 1))).fitted(method)
-    kept, threads_kept = StatesInMemory(), StatesInMemory()
+    kept, threaded_kept = StatesInMemory(), StatesInMemory()
     expected = _trained(federation, method, federation.engine(kept))
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # clients at a time, of one each
-    engine = ThreadedEngine(federation.task, federation.clients, states=threads_kept)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # two clients at a time
+    engine = ThreadedEngine(federation.task, federation.clients, states=threaded_kept)
     assert same_bits(_trained(federation, method, engine), expected)
     for client in federation.clients:
-        assert same_bits(threads_kept.get(client), kept.get(client))
+        assert same_bits(threaded_kept.get(client), kept.get(client))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -78,7 +78,7 @@ def test_threaded_is_the_reference_bit_for_bit(name: str, monkeypatch: pytest.Mo
 def test_cuda_graph_on_a_gpu_is_close_to_the_reference(name: str) -> None:
     method = comparable_method(name)
     federation = make_federation(rounds=3).fitted(method)
-    assert not _draws_inside_steps(federation)  # other numbers on a GPU
+    assert not _draws_inside_steps(federation)  # a GPU draws other random numbers
     expected = train(federation, method, federation.engine())
     engine = CudaGraphEngine(federation.task, federation.clients, device="cuda", exact=True)
     found = train(federation, method, engine)

@@ -1,4 +1,4 @@
-"""A round leaves Python no cycles to search for, so that the search can be put off meanwhile."""
+"""A round leaves no reference cycles, so garbage collection can be paused meanwhile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAS_ON: list[bool] = []
 
 
 def _found_after_a_round(method: Method) -> list[str]:
-    """What kinds of objects a fourth round leaves in cycles: until then some things are made."""
+    """Return the types of objects in cycles after a fourth round; earlier ones fill caches."""
     federation = make_federation(annotated=((0,), (1,), (2,), (0, 1))).fitted(method)
     engine = CudaGraphEngine(federation.task, federation.clients, device="cpu", slots=2)
     server, cohort = start_server(method, federation.task, engine), sorted(federation.clients)
@@ -42,7 +42,7 @@ def _found_after_a_round(method: Method) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Circular(FedAvg):
-    """Leaves a cycle at every step, and notes whether Python would search for it."""
+    """Leaves a cycle at every step, and notes whether the collector is on."""
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         WAS_ON.append(gc.isenabled())
@@ -52,7 +52,7 @@ class Circular(FedAvg):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unrecordable(Circular):
+class NotCapturable(Circular):
     def loss(self, local: Local, batch: Batch) -> Tensor:
         assert local.round_index >= 0
         return super().loss(local, batch)
@@ -67,10 +67,8 @@ def test_a_cycle_would_be_found() -> None:
     assert "list" in _found_after_a_round(Circular())
 
 
-@pytest.mark.parametrize(("method", "is_searched"), [(Circular(), False), (Unrecordable(), True)])
-def test_the_search_is_put_off_only_while_recorded_steps_are_played(
-    method: Method, is_searched: bool
-) -> None:
+@pytest.mark.parametrize(("method", "is_on"), [(Circular(), False), (NotCapturable(), True)])
+def test_collection_is_paused_only_if_steps_are_captured(method: Method, is_on: bool) -> None:
     federation = make_federation()
     engine = CudaGraphEngine(federation.task, federation.clients, device="cpu", slots=2)
     server, cohort = start_server(method, federation.task, engine), sorted(federation.clients)
@@ -78,4 +76,4 @@ def test_the_search_is_put_off_only_while_recorded_steps_are_played(
         WAS_ON.clear()
         engine.exchange(method, method.broadcast(server), round_index, cohort)
         assert gc.isenabled()
-    assert set(WAS_ON) == {is_searched}
+    assert set(WAS_ON) == {is_on}

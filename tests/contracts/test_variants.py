@@ -73,7 +73,7 @@ def test_the_recorded_engine_gives_the_same_bits(case: tuple[str, str]) -> None:
     settings = {"device": "cpu", "slots": 1, "channels_last": False}
     engine = CudaGraphEngine(federation.task, federation.clients, **settings)  # type: ignore[arg-type]
     found = _trained(federation, method, engine)
-    assert engine.unrecordable is None
+    assert engine.capture_failure is None
     assert same_bits(found, _trained(federation, method))
 
 

@@ -1,4 +1,4 @@
-"""Opening a client's round asks no tensor for a number: the host would wait for the GPU."""
+"""Opening a client's round reads no value from a tensor: the host would wait for the GPU."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fedquilt.engines.cuda_graph.scheduler import ClientRound
 from fedquilt.engines.cuda_graph.stage import CapturedStage
 from fedquilt.training.rounds import start_server
 
-# What makes a GPU answer the host: one number, or how many there are of something.
-ANSWERS = ("local_scalar_dense", "nonzero", "equal.", "is_nonzero", "unique", "masked_select")
+# Operations that copy a value, or a data-dependent size, from the GPU to the host.
+SYNCHRONISING = ("local_scalar_dense", "nonzero", "equal.", "is_nonzero", "unique", "masked_select")
 OPENING = ((ClientRound, "_open"), (CapturedStage, "__init__"), (CapturedStage, "begin"))
 
 
@@ -28,18 +28,20 @@ def _watched(hook: Callable[..., Any], calls: TorchCalls) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("name", METHOD_NAMES)
-def test_a_round_is_opened_without_a_question(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_is_opened_without_synchronising(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     method = make_method(name)
     federation = make_federation(annotated=((0,), (1,), (2,), (0, 1))).fitted(method)
     engine = CudaGraphEngine(federation.task, federation.clients, device="cpu", slots=4)
     server, cohort = start_server(method, federation.task, engine), sorted(federation.clients)
     calls = TorchCalls()
     for round_index in range(4):
-        if round_index == 2:  # what is asked for once has been, and warm-ups are over
+        if round_index == 2:  # after one-time work and warm-up rounds
             for owner, hook in OPENING:
                 monkeypatch.setattr(owner, hook, _watched(getattr(owner, hook), calls))
         totals = engine.exchange(method, method.broadcast(server), round_index, cohort)
         server = method.update(server, totals)
     assert calls.count
     names = [name.removeprefix("aten.").lstrip("_") for name in calls.count]
-    assert [name for name in names if name.startswith(ANSWERS)] == []
+    assert [name for name in names if name.startswith(SYNCHRONISING)] == []

@@ -1,4 +1,4 @@
-"""The CUDA graph engine: fixed places, chunks of steps, slots in turn, what cannot be recorded."""
+"""The CUDA graph engine: fixed buffers, chunks of steps, slots, steps that cannot be captured."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fedquilt.core.payload import Update
 from fedquilt.core.tree import Weights, same_bits
 from fedquilt.data.batches import Batch, Pool
 from fedquilt.data.client_data import ClientData
-from fedquilt.engines.cuda_graph import device_memory as device_data
-from fedquilt.engines.cuda_graph.batch_chunk import segments, steps_in_a_chunk
+from fedquilt.engines.cuda_graph import device_memory
+from fedquilt.engines.cuda_graph.batch_chunk import chunk_steps, segments
 from fedquilt.engines.cuda_graph.device_memory import fill, fixed_copy, on_device, signature
 from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
-from fedquilt.engines.cuda_graph.graph_step import StepLocal, Unrecordable
-from fedquilt.engines.cuda_graph.slot import stop_counting_batches
+from fedquilt.engines.cuda_graph.graph_step import CaptureError, StepLocal
+from fedquilt.engines.cuda_graph.slot import disable_batch_counts
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.runs.checkpoint import Checkpoints
 from fedquilt.training.local_training import LocalTraining
@@ -47,21 +47,21 @@ def _pools(views: int) -> tuple[Pool, ...]:
 
 
 def test_a_tree_is_filled_in_place() -> None:
-    places = fixed_copy({"a": {"b": tensor([1.0, 2.0])}, "c": tensor(3)}, channels_last=False)
-    address = places["a"]["b"].data_ptr()
-    fill(places, {"a": {"b": tensor([5.0, 6.0])}, "c": tensor(7)})
-    assert places["a"]["b"].tolist() == [5.0, 6.0]
-    assert places["c"].item() == 7
-    assert places["a"]["b"].data_ptr() == address
+    buffers = fixed_copy({"a": {"b": tensor([1.0, 2.0])}, "c": tensor(3)}, channels_last=False)
+    address = buffers["a"]["b"].data_ptr()
+    fill(buffers, {"a": {"b": tensor([5.0, 6.0])}, "c": tensor(7)})
+    assert buffers["a"]["b"].tolist() == [5.0, 6.0]
+    assert buffers["c"].item() == 7
+    assert buffers["a"]["b"].data_ptr() == address
 
 
-def test_values_that_swap_places_are_read_before_they_are_written() -> None:
-    places = fixed_copy({"new": tensor([1.0]), "old": tensor([2.0])}, channels_last=False)
-    fill(places, {"new": tensor([3.0]), "old": places["new"]})
-    assert {name: place.item() for name, place in places.items()} == {"new": 3.0, "old": 1.0}
+def test_values_that_swap_buffers_are_read_before_they_are_written() -> None:
+    buffers = fixed_copy({"new": tensor([1.0]), "old": tensor([2.0])}, channels_last=False)
+    fill(buffers, {"new": tensor([3.0]), "old": buffers["new"]})
+    assert {name: buffer.item() for name, buffer in buffers.items()} == {"new": 3.0, "old": 1.0}
 
 
-def test_signatures_tell_names_shapes_and_dtypes_apart() -> None:
+def test_signatures_differ_by_name_shape_and_dtype() -> None:
     first = signature({"a": torch.zeros(2, 3)})
     assert first == signature({"a": torch.ones(2, 3)})
     assert first != signature({"b": torch.zeros(2, 3)})
@@ -69,12 +69,12 @@ def test_signatures_tell_names_shapes_and_dtypes_apart() -> None:
     assert first != signature({"a": torch.zeros(2, 3, dtype=torch.float64)})
 
 
-def test_steps_are_cut_where_a_batch_is_shorter_and_after_the_most() -> None:
+def test_steps_are_split_at_a_smaller_batch_and_after_the_most() -> None:
     sizes = [4, 4, 4, 2, 4, 4, 4, 2]  # two epochs of 14 images in fours
     steps = [(torch.arange(size),) for size in sizes]
-    cut = list(segments(steps, [tensor([float(number)]) for number in range(8)], most=2))
-    assert [segment.rows[0].shape for segment in cut] == [(2, 4), (1, 4), (1, 2)] * 2
-    assert [segment.drawn.flatten().tolist() for segment in cut] == [
+    found = list(segments(steps, [tensor([float(number)]) for number in range(8)], most=2))
+    assert [segment.rows[0].shape for segment in found] == [(2, 4), (1, 4), (1, 2)] * 2
+    assert [segment.drawn.flatten().tolist() for segment in found] == [
         [0.0, 1.0],
         [2.0],
         [3.0],
@@ -84,22 +84,22 @@ def test_steps_are_cut_where_a_batch_is_shorter_and_after_the_most() -> None:
     ]
 
 
-def test_a_chunk_has_room_for_as_many_steps_as_memory_allows() -> None:
+def test_a_chunk_has_as_many_steps_as_memory_allows() -> None:
     pools = _pools(views=1)
     # 32 images of 3 x 64 x 64 floats are 1.5 MiB, so 128 MiB hold 85 steps.
-    assert steps_in_a_chunk(pools, (3, 64, 64), 2**27) == 85
-    assert steps_in_a_chunk(_pools(views=2), (3, 64, 64), 2**27) == 42
-    assert steps_in_a_chunk(pools, (1, 8, 8), 2**27) == 128
-    assert steps_in_a_chunk(pools, (3, 4096, 4096), 2**27) == 1
+    assert chunk_steps(pools, (3, 64, 64), 2**27) == 85
+    assert chunk_steps(_pools(views=2), (3, 64, 64), 2**27) == 42
+    assert chunk_steps(pools, (1, 8, 8), 2**27) == 128
+    assert chunk_steps(pools, (3, 4096, 4096), 2**27) == 1
 
 
 def test_images_of_several_clients_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_data, "PIECE", 7)
+    monkeypatch.setattr(device_memory, "IMAGES_PER_COPY", 7)
     clients = make_federation().clients
     shared = next(iter(clients.values())).images
-    held = {name: replace(data, images=shared) for name, data in clients.items()}
+    sharing = {name: replace(data, images=shared) for name, data in clients.items()}
     for channels_last in (False, True):
-        copies: dict[str, ClientData] = on_device(held, CPU, channels_last=channels_last)
+        copies: dict[str, ClientData] = on_device(sharing, CPU, channels_last=channels_last)
         assert len({data.images.data_ptr() for data in copies.values()}) == 1
         assert torch.equal(next(iter(copies.values())).images, shared)
 
@@ -114,13 +114,13 @@ def test_the_number_of_slots_changes_no_bit(slots: int) -> None:
 def test_clients_of_unequal_size() -> None:
     federation, method = make_federation().shortened(site_0=3, site_1=17), make_method("scaffold")
     by_descent = replace(method, training=replace(method.training, optimizer="sgd"))
-    recorded = _train(federation, by_descent, _engine(federation))
-    assert same_bits(recorded, federation.train(by_descent))
+    found = _train(federation, by_descent, _engine(federation))
+    assert same_bits(found, federation.train(by_descent))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Telling(FedAvg):
-    """Says when clients begin and finish their rounds."""
+class Logging(FedAvg):
+    """Logs when clients begin and finish their rounds."""
 
     def begin(self, local: Local) -> State:
         EVENTS.append(f"begin {local.data.name}")
@@ -138,20 +138,22 @@ class Telling(FedAvg):
 EVENTS: list[str] = []
 
 
-def test_a_visit_has_a_head_start_and_is_closed_while_others_play() -> None:
+def test_a_client_gets_lead_steps_and_is_closed_while_others_run() -> None:
     federation = make_federation().shortened(site_0=10, site_1=20, site_2=15)
-    method = Telling(training=LocalTraining(batch_size=1))  # an image is a step
+    method = Logging(training=LocalTraining(batch_size=1))  # an image is a step
     engine = _engine(federation, slots=3)
     server = start_server(method, federation.task, engine)
-    engine.exchange(method, method.broadcast(server), 0, sorted(federation.clients))  # with trials
+    engine.exchange(
+        method, method.broadcast(server), 0, sorted(federation.clients)
+    )  # with warm-ups
     EVENTS.clear()
     engine.exchange(method, method.broadcast(server), 1, sorted(federation.clients))
-    told = [event for event in EVENTS if event != "step"]
-    assert told[:3] == ["begin site-0", "begin site-1", "begin site-2"]
-    assert told[3:] == ["finish site-0", "finish site-2", "finish site-1"]  # as they are done
-    steps = [EVENTS[: EVENTS.index(event)].count("step") for event in told]
+    rounds = [event for event in EVENTS if event != "step"]
+    assert rounds[:3] == ["begin site-0", "begin site-1", "begin site-2"]
+    assert rounds[3:] == ["finish site-0", "finish site-2", "finish site-1"]  # as they are done
+    steps = [EVENTS[: EVENTS.index(event)].count("step") for event in rounds]
     assert steps[:3] == [0, 8, 16]
-    assert steps[3] == 24 + 3 + 3  # eight each and two turns, then there is nothing left for it
+    assert steps[3] == 24 + 3 + 3  # eight each and two more, then site-0 has none left
     assert steps[4:] == [30 + 5 * 2 + 1, 45]
 
 
@@ -177,7 +179,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
     assert same_bits(server, whole)
 
 
-def test_another_method_finds_the_slots_empty() -> None:
+def test_another_method_finds_the_slots_cleared() -> None:
     federation = make_federation()
     engine = _engine(federation)
     _train(federation, make_method("fedprox"), engine)
@@ -187,8 +189,8 @@ def test_another_method_finds_the_slots_empty() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Restless(FedAvg):
-    """Looks at the round inside a step, which a recording would repeat for ever."""
+class ReadsRound(FedAvg):
+    """Reads the round inside a step; a replay would repeat its old value."""
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         return super().loss(local, batch) * (1 + local.round_index)
@@ -203,25 +205,25 @@ class Growing(FedAvg):
         return {**local.state, "seen": torch.cat([seen, torch.ones(1)])}
 
 
-def test_a_step_that_cannot_be_recorded_is_named_and_played_all_the_same(
+def test_a_step_that_cannot_be_captured_is_reported_and_runs_eagerly(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    federation, method = make_federation(), Restless(training=make_method("fedavg").training)
+    federation, method = make_federation(), ReadsRound(training=make_method("fedavg").training)
     method = replace(method, training=replace(method.training, optimizer="sgd"))
     engine = _engine(federation)
     found = _train(federation, method, engine)
-    assert engine.unrecordable == "a hook inside a step reads local.round_index"
-    assert "without recording" in caplog.text
+    assert engine.capture_failure == "a hook inside a step reads local.round_index"
+    assert "without CUDA graphs" in caplog.text
     assert same_bits(found, federation.train(method))
 
 
 def test_a_state_that_changes_its_shape_within_a_round_is_an_error() -> None:
     federation, method = make_federation(), Growing(training=make_method("fedavg").training)
-    with pytest.raises(Unrecordable, match="changes its shape"):
+    with pytest.raises(CaptureError, match="changes its shape"):
         _train(federation, method, _engine(federation))
 
 
-def test_inside_a_step_a_client_sees_tensors_only() -> None:
+def test_inside_a_step_only_tensors_can_be_read() -> None:
     local = StepLocal.of(
         Local(
             round_index=3,
@@ -238,13 +240,13 @@ def test_inside_a_step_a_client_sees_tensors_only() -> None:
     assert local.state["a"].item() == 1
     assert local.stage == "train"
     for name in ("round_index", "data", "generator"):
-        with pytest.raises(Unrecordable, match=name):
+        with pytest.raises(CaptureError, match=name):
             getattr(local, name)
 
 
 def test_batch_norm_counts_its_batches_only_where_the_count_is_used() -> None:
     usual, averaging = nn.BatchNorm1d(1), nn.BatchNorm1d(1, momentum=None)
-    stop_counting_batches(nn.Sequential(usual, averaging))
+    disable_batch_counts(nn.Sequential(usual, averaging))
     for number in (1.0, 2.0):
         usual(tensor([[0.0], [2.0 * number]]))
         averaging(tensor([[0.0], [2.0 * number]]))
@@ -253,7 +255,7 @@ def test_batch_norm_counts_its_batches_only_where_the_count_is_used() -> None:
     assert float(averaging.running_mean) == pytest.approx(1.5)
 
 
-def test_a_training_that_fails_is_told_of_by_its_client() -> None:
+def test_a_diverging_loss_names_its_client() -> None:
     federation, method = make_federation(), make_method("fedavg")
     method = replace(method, training=replace(method.training, lr=1e30, optimizer="sgd"))
     with pytest.raises(UserError, match="training loss of client 'site-0' became") as caught:

@@ -1,4 +1,4 @@
-"""Kernels are chosen on a share of the device where it can be divided, and elsewhere on all."""
+"""Kernels are searched on a share of the device if it can be divided, else on all of it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fedquilt.engines.cuda_graph import kernel_search as device_share
+from fedquilt.engines.cuda_graph import kernel_search
 from fedquilt.engines.cuda_graph.kernel_search import share_of
 
 CUDA = torch.device("cuda")
 
 
-def test_a_cpu_and_a_client_on_its_own_have_no_share() -> None:
+def test_a_cpu_or_a_single_part_has_no_share() -> None:
     assert share_of(torch.device("cpu"), 4) is None
     assert share_of(CUDA, 1) is None
 
@@ -22,32 +22,32 @@ def test_a_cpu_and_a_client_on_its_own_have_no_share() -> None:
     "error",
     [ImportError("no green_contexts"), AttributeError("no create"), RuntimeError("old driver")],
 )
-def test_without_shares_the_whole_device_is_searched_on(
+def test_without_shares_the_whole_device_is_used(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(device: torch.device, parts: int) -> None:
         raise error
 
-    monkeypatch.setattr(device_share, "DeviceShare", refuse)
+    monkeypatch.setattr(kernel_search, "DeviceShare", refuse)
     with caplog.at_level("INFO"):
         assert share_of(CUDA, 4) is None
     assert str(error) in caplog.text
 
 
-def test_the_stream_is_had_from_new_and_old_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_and_old_contexts_give_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     new = SimpleNamespace(Stream=lambda: "its own")
-    assert device_share._stream_in(new) == "its own"
+    assert kernel_search._stream_in(new) == "its own"
     entered: list[str] = []
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: f"within {entered[-1]}")
     old = SimpleNamespace(
         set_context=lambda: entered.append("the context"), pop_context=entered.clear
     )
-    assert device_share._stream_in(old) == "within the context"
+    assert kernel_search._stream_in(old) == "within the context"
     assert not entered
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_work_on_a_share_is_in_order_with_what_is_before_and_after() -> None:
+def test_work_on_a_share_is_ordered_with_the_work_around_it() -> None:
     share = share_of(CUDA, 4)
     if share is None:
         pytest.skip("this torch or driver cannot divide a device")

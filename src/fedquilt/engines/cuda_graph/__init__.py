@@ -1,1 +1,1 @@
-"""Many clients at once on one device: steps are recorded once and played again."""
+"""Many clients at once on one GPU: training steps are captured as CUDA graphs and replayed."""

@@ -1,4 +1,4 @@
-"""A chunk: the batches of several steps, prepared at once and read by a recorded step in turn."""
+"""Chunk: the batches of several steps, prepared at once; a captured step reads one per replay."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedquilt.data.augmentation.draws import sent
+from fedquilt.data.augmentation.draws import to_device
 from fedquilt.data.augmentation.views import Preprocessing
 from fedquilt.data.batches import Batch, Pool, make_batch
 from fedquilt.data.client_data import ClientData
 
-MEMORY_SHARE = 1 / 256  # of a device, for the images of a chunk; making them takes some times more
-HOST_BYTES = 2**27  # the same on a CPU
+MEMORY_SHARE = 1 / 256  # of a GPU, for a chunk's images; preparing them takes several times that
+HOST_BYTES = 2**27  # for a chunk's images on a CPU
 MOST_STEPS = 128
-COLUMNS = ("labels", "known", "rows")  # what a batch has beside its views
+COLUMNS = ("labels", "known", "rows")  # of a batch, besides its views
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Steps in a row whose batches have the same shapes."""
+    """Consecutive steps whose batches have the same shapes."""
 
     rows: tuple[Tensor, ...]  # per pool, (steps, B)
     drawn: Tensor | None  # (steps, ...)
@@ -35,54 +35,55 @@ class Segment:
         return tuple(rows.shape[1] for rows in self.rows)
 
     def to(self, device: torch.device) -> Segment:
-        drawn = None if self.drawn is None else sent(self.drawn, device)
-        return Segment(tuple(sent(rows, device) for rows in self.rows), drawn)
+        drawn = None if self.drawn is None else to_device(self.drawn, device)
+        return Segment(tuple(to_device(rows, device) for rows in self.rows), drawn)
 
 
 def segments(
     steps: Sequence[tuple[Tensor, ...]], drawn: Sequence[Tensor | None], most: int
 ) -> Iterator[Segment]:
-    """Cut a stage's steps where the length of a batch changes, and after ``most`` steps."""
-    start, lengths = 0, [[len(rows) for rows in step] for step in steps]
+    """Split a stage's steps where the batch size changes, and after ``most`` steps."""
+    start, sizes = 0, [[len(rows) for rows in step] for step in steps]
     for end in range(1, len(steps) + 1):
-        is_over = end == len(steps) or end - start == most or lengths[end] != lengths[start]
-        if is_over:
-            numbers = [each for each in drawn[start:end] if each is not None]
+        is_end = end == len(steps) or end - start == most or sizes[end] != sizes[start]
+        if is_end:
+            noise = [each for each in drawn[start:end] if each is not None]
             yield Segment(
                 tuple(torch.stack(column) for column in zip(*steps[start:end])),
-                torch.stack(numbers) if numbers else None,
+                torch.stack(noise) if noise else None,
             )
             start = end
 
 
-def bytes_of_a_chunk(device: torch.device) -> int:
-    """Of its images. A longer chunk is made in fewer and larger pieces of work."""
+def chunk_bytes(device: torch.device) -> int:
+    """Return the memory for a chunk's images. Longer chunks mean fewer, larger kernel launches."""
     if device.type == "cpu":
         return HOST_BYTES
     return int(torch.cuda.get_device_properties(device).total_memory * MEMORY_SHARE)
 
 
-def steps_in_a_chunk(pools: Sequence[Pool], image_shape: tuple[int, ...], most_bytes: int) -> int:
+def chunk_steps(pools: Sequence[Pool], image_shape: tuple[int, ...], most_bytes: int) -> int:
+    """Return how many steps' images, as float32, fit into ``most_bytes``."""
     pixels = image_shape[0] * image_shape[1] * image_shape[2]
     images = sum(pool.batch_size * len(pool.views) for pool in pools)
     return max(1, min(MOST_STEPS, most_bytes // (4 * pixels * images)))
 
 
 class Chunk:
-    """Fixed places for the batches of up to ``steps`` steps, and the number of the next one."""
+    """Fixed buffers for the batches of up to ``steps`` steps, and the index of the next one."""
 
     def __init__(
         self, like: Batch, steps: int, device: torch.device, *, channels_last: bool
     ) -> None:
         self._channels_last = channels_last
-        self._places = [self._empty(batch, steps) for batch in (like, *like.beside)]
-        self._drawn = None if like.drawn is None else _rows_of(like.drawn, steps)
+        self._buffers = [self._empty(batch, steps) for batch in (like, *like.beside)]
+        self._drawn = None if like.drawn is None else _empty_rows(like.drawn, steps)
         self.next = torch.zeros(1, dtype=torch.int64, device=device)
 
     def load(self, batches: Sequence[Batch], drawn: Tensor | None) -> None:
-        """Take in the steps' batches, one long one per pool, and begin with the first step."""
-        for place, batch in zip(self._places, batches):
-            for name, target in place.items():
+        """Copy the steps' batches, concatenated per pool, into the buffers; rewind to the first."""
+        for buffers, batch in zip(self._buffers, batches):
+            for name, target in buffers.items():
                 source = _column(batch, name, self._channels_last)
                 count = len(source) // target.shape[1]
                 target[:count].view(-1, *source.shape[1:]).copy_(source)
@@ -91,18 +92,18 @@ class Chunk:
         self.next.zero_()
 
     def batch(self) -> Batch:
-        """The next step's batch."""
-        first, *beside = (self._batch(place) for place in self._places)
+        """Return the next step's batch."""
+        first, *beside = (self._batch(buffers) for buffers in self._buffers)
         drawn = None if self._drawn is None else self._at(self._drawn)
         return Batch(first.views, first.labels, first.known, first.rows, drawn, tuple(beside))
 
-    def _batch(self, place: dict[str, Tensor]) -> Batch:
+    def _batch(self, buffers: dict[str, Tensor]) -> Batch:
         views = tuple(
             self._at(column).permute(0, 3, 1, 2) if self._channels_last else self._at(column)
-            for name, column in place.items()
+            for name, column in buffers.items()
             if name.isdigit()
         )
-        labels, known, rows = (self._at(place[name]) for name in COLUMNS)
+        labels, known, rows = (self._at(buffers[name]) for name in COLUMNS)
         return Batch(views, labels, known, rows)
 
     def _at(self, column: Tensor) -> Tensor:
@@ -110,7 +111,9 @@ class Chunk:
 
     def _empty(self, like: Batch, steps: int) -> dict[str, Tensor]:
         names = [str(view) for view in range(len(like.views))] + [*COLUMNS]
-        return {name: _rows_of(_column(like, name, self._channels_last), steps) for name in names}
+        return {
+            name: _empty_rows(_column(like, name, self._channels_last), steps) for name in names
+        }
 
 
 def load_chunk(
@@ -124,18 +127,18 @@ def load_chunk(
 ) -> None:
     """Gather and augment all images of a segment.
 
-    With a generator of the device, all at once. A generator of the host is drawn from step by
-    step, as the reference engine does, so that both see the same numbers.
+    A generator on the device draws for all steps at once. A generator on the host draws step by
+    step, as in the sequential engine, so that both get the same random numbers.
     """
     batches = []
     for rows, pool, generator in zip(segment.rows, pools, generators):
         parts = [rows.flatten()] if generator.device.type != "cpu" else list(rows)
         made = [make_batch(data, part, pool.views, viewing, generator, device) for part in parts]
-        batches.append(made[0] if len(made) == 1 else _joined(made))
+        batches.append(made[0] if len(made) == 1 else _concatenated(made))
     chunk.load(batches, segment.drawn)
 
 
-def _joined(batches: Sequence[Batch]) -> Batch:
+def _concatenated(batches: Sequence[Batch]) -> Batch:
     views = tuple(torch.cat(column) for column in zip(*(batch.views for batch in batches)))
     labels, known, rows = (
         torch.cat([getattr(batch, name) for batch in batches]) for name in COLUMNS
@@ -151,5 +154,5 @@ def _column(batch: Batch, name: str, channels_last: bool) -> Tensor:
     return view.permute(0, 2, 3, 1) if channels_last else view
 
 
-def _rows_of(like: Tensor, steps: int) -> Tensor:
+def _empty_rows(like: Tensor, steps: int) -> Tensor:
     return torch.empty((steps, *like.shape), dtype=like.dtype, device=like.device)

@@ -1,4 +1,4 @@
-"""A share of a GPU's processors, as large as a client's among others, to choose kernels on."""
+"""DeviceShare: a part of a GPU's multiprocessors, on which cuDNN searches for kernels."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from typing import Any
 
 import torch
 
-GRANULE = 8  # processors are handed out in eights on the newest devices, in fewer on older ones
+GRANULARITY = 8  # multiprocessors are assigned in eights on recent GPUs, in fewer on older ones
 
 log = logging.getLogger(__name__)
 
 
 class DeviceShare:
-    """A stream whose work gets one of ``parts`` of the processors.
+    """A stream that runs on one of ``parts`` equal parts of the multiprocessors.
 
-    cuDNN times its kernels and keeps the fastest. Those that are fastest with the whole device to
-    themselves are not the ones that are fastest beside other clients' (docs/gpu.md has numbers).
+    cuDNN times its kernels and keeps the fastest. The fastest kernel on an idle device is not the
+    fastest one beside other clients' kernels (numbers: docs/performance/gpu.md).
     """
 
     def __init__(self, device: torch.device, parts: int) -> None:
-        from torch.cuda.green_contexts import GreenContext  # of recent versions of torch only
+        from torch.cuda.green_contexts import GreenContext  # recent versions of torch only
 
         properties = torch.cuda.get_device_properties(device)
         count = properties.multi_processor_count // parts
-        place = torch.cuda.current_device() if device.index is None else device.index
+        index = torch.cuda.current_device() if device.index is None else device.index
         self._context = GreenContext.create(
-            num_sms=-(-max(count, 1) // GRANULE) * GRANULE, device_id=place
+            num_sms=-(-max(count, 1) // GRANULARITY) * GRANULARITY, device_id=index
         )
         self._stream = _stream_in(self._context)
-        with self.in_use():  # fails here, if it does, and not in the middle of a run
+        with self.in_use():  # fail here, if at all, and not in the middle of a run
             torch.zeros(1, device=device).add_(1)
         self._stream.synchronize()
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Within it, work is queued on the share, in order with what is queued before and after."""
+        """Queue work on the share, ordered with the work before and after it."""
         outside = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(outside)
         with torch.cuda.stream(self._stream):
@@ -46,13 +46,13 @@ class DeviceShare:
 
 
 def share_of(device: torch.device, parts: int) -> DeviceShare | None:
-    """None where there is nothing to share, or the driver or torch cannot divide a device."""
+    """Return a share, or None for one part, a CPU, or a driver or torch that cannot divide it."""
     if device.type != "cuda" or parts < 2:
         return None
     try:
         return DeviceShare(device, parts)
     except (ImportError, AttributeError, RuntimeError) as error:
-        log.info("kernels are chosen on the whole device: %s", error)
+        log.info("kernels are searched on the whole device: %s", error)
         return None
 
 
@@ -60,7 +60,7 @@ def _stream_in(context: Any) -> torch.cuda.Stream:
     if hasattr(context, "Stream"):
         stream: torch.cuda.Stream = context.Stream()
         return stream
-    context.set_context()  # older: the context's own stream is the current one within it
+    context.set_context()  # older torch: inside the context, its stream is the current one
     try:
         return torch.cuda.current_stream()
     finally:

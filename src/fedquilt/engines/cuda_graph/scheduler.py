@@ -16,8 +16,13 @@ from fedquilt.training.client import Training, close_round, open_round, require_
 from fedquilt.training.method import Method, State
 from fedquilt.training.task import Task
 
+LEAD_STEPS = 8  # queued per client before the host does other work; fewer leave the device idle
+ROUNDS_PER_SLOT = 2  # the one that runs, and a finished one that waits for an earlier client
+
 
 class ClientRound:
+    """One client's round in a slot, step by step."""
+
     def __init__(
         self,
         slot: Slot,
@@ -34,24 +39,24 @@ class ClientRound:
         self._memories: State = kept.get("optimizer", {})
 
     def steps(self) -> Iterator[None]:
-        """Play the round; after every step somebody else may have a turn."""
-        self._open()  # only now: the device is at the first client's step while others get ready
+        """Run the round; yield after every step, so that other clients' steps can be queued."""
+        self._open()  # only now: the device runs earlier clients' steps while others open
         slot, local, done = self._slot, self._local, self._done
         for number, stage in enumerate(self._method.stages(local.round_index)):
             local.stage, local.stage_number = stage.name, number
-            with slot.at_work():
-                play = CapturedStage(slot, self._method, self._task, local, stage)
-                play.begin(self._memories.get(stage.name, {}), self._received)
-            yield from play.steps()
-            with slot.at_work():
-                local.state, memory = play.end()
-            done.steps += play.step_count if stage.trains else 0
+            with slot.on_stream():
+                captured = CapturedStage(slot, self._method, self._task, local, stage)
+                captured.begin(self._memories.get(stage.name, {}), self._received)
+            yield from captured.steps()
+            with slot.on_stream():
+                local.state, memory = captured.end()
+            done.steps += captured.step_count if stage.trains else 0
             if memory:
                 done.memory[stage.name] = memory
 
     def _open(self) -> None:
         slot, method, workspace = self._slot, self._method, self._slot.workspace
-        with slot.at_work():
+        with slot.on_stream():
             received = slot.receive(self._broadcast, self._data.name)
             self._received = received.signature
             self._local = open_round(
@@ -69,102 +74,106 @@ class ClientRound:
         self._done = Training(slot.loss)
 
     def close(self) -> tuple[Update, State]:
-        """What the client sends and keeps, still on the device and in the slot's layout.
+        """Return the client's update and state, still on the device and in the slot's layout.
 
-        Nothing is waited for: see :meth:`require_finite_loss`.
+        Does not wait for the device: see :meth:`require_finite_loss`.
         """
-        self._slot.make_others_wait()
+        self._slot.make_caller_wait()
         weights = self._slot.workspace.trained.read()
         self._done.loss = self._slot.loss.clone()
         return close_round(self._method, self._local, weights, self._done)
 
     def require_finite_loss(self) -> None:
-        """Wait until the client is done, and stop where its training has failed."""
+        """Wait for the client's steps; raise UserError if its loss is not finite."""
         require_finite(self._done.loss, self._local)
 
 
-HEAD_START = 8  # steps; with fewer the device would be done before the next visit is opened
-ROUNDS_HELD = 2  # a slot: its client's, and one that waits for an earlier client
-
-
-class Played(NamedTuple):
+class FinishedRound(NamedTuple):
     name: str
     update: Update
     state: State
 
 
-class _Guest(NamedTuple):
+class _RunningRound(NamedTuple):
     slot: Slot
-    visit: ClientRound
+    client_round: ClientRound
     steps: Iterator[None]
 
 
 class Scheduler:
-    """Plays a cohort in slots, a step of each guest in turn: the device works on all side by side.
+    """Runs a cohort in slots, one step of each client in turn, so the device runs them in parallel.
 
-    A slot that is free gets the next client at once, however long others take. Opening and closing
-    a visit is work for the host: steps that are queued before the next visit is opened keep the
-    device busy meanwhile, and a visit that is over is closed while others still play.
+    A free slot takes the next client at once. Opening and closing a round is host work: steps
+    queued before it keep the device busy meanwhile, and a finished round is closed while others
+    still run.
 
-    Rounds are handed over in the cohort's order, as sums must not depend on who was first. So
-    some wait for an earlier client, and while too many do, nobody new comes in.
+    Rounds are emitted in cohort order, as sums must not depend on who finishes first. So finished
+    rounds may wait for an earlier client; while too many wait, no further client starts.
+
+    Args:
+        slots: where clients run.
+        cohort: the clients, in the order in which they start and are emitted.
+        choose_slot: picks one of the free slots for a client.
+        start_round: builds a client's round in a slot.
+        in_errors: adds a client's name to errors.
     """
 
     def __init__(
         self,
         slots: Sequence[Slot],
         cohort: Sequence[str],
-        choose: Callable[[Sequence[Slot], str], Slot],  # which of the free slots a client gets
-        enter: Callable[[Slot, str], ClientRound],
-        named: Callable[[str], AbstractContextManager[None]],  # adds a client's name to errors
+        choose_slot: Callable[[Sequence[Slot], str], Slot],
+        start_round: Callable[[Slot, str], ClientRound],
+        in_errors: Callable[[str], AbstractContextManager[None]],
     ) -> None:
-        self._slots, self._choose, self._enter, self._named = slots, choose, enter, named
-        self._free, self._waiting = list(slots), deque(cohort)
-        self._owed = deque(cohort)
-        self._guests: dict[str, _Guest] = {}
-        self._over: dict[str, tuple[ClientRound, Update, State]] = {}
+        self._slots, self._in_errors = slots, in_errors
+        self._choose_slot, self._start_round = choose_slot, start_round
+        self._free, self._to_start = list(slots), deque(cohort)
+        self._to_emit = deque(cohort)
+        self._running: dict[str, _RunningRound] = {}
+        self._finished: dict[str, tuple[ClientRound, Update, State]] = {}
 
-    def __iter__(self) -> Iterator[Played]:
-        while self._owed:
-            newcomers = self._let_in()
-            is_time = self._is_time_to_hand_over()
-            for name in list(self._guests):
-                # Handing over waits for the device, which needs work until the host is back.
-                has_more = name in newcomers or is_time
-                self._take_turn(name, HEAD_START if has_more else 1)
-            if is_time:
-                yield from self._handed_over()
+    def __iter__(self) -> Iterator[FinishedRound]:
+        while self._to_emit:
+            started = self._start_clients()
+            should_emit = self._should_emit()
+            for name in list(self._running):
+                # Emitting waits for the device, which needs queued work until the host is back.
+                needs_lead = name in started or should_emit
+                self._run_steps(name, LEAD_STEPS if needs_lead else 1)
+            if should_emit:
+                yield from self._emit()
 
-    def _let_in(self) -> set[str]:
-        newcomers = set()
-        most = ROUNDS_HELD * len(self._slots)
-        while self._free and self._waiting and len(self._guests) + len(self._over) < most:
-            name = self._waiting.popleft()
-            slot = self._choose(self._free, name)
+    def _start_clients(self) -> set[str]:
+        started = set()
+        most = ROUNDS_PER_SLOT * len(self._slots)
+        while self._free and self._to_start and len(self._running) + len(self._finished) < most:
+            name = self._to_start.popleft()
+            slot = self._choose_slot(self._free, name)
             self._free.remove(slot)
-            visit = self._enter(slot, name)
-            self._guests[name] = _Guest(slot, visit, visit.steps())
-            newcomers.add(name)
-        return newcomers
+            client_round = self._start_round(slot, name)
+            self._running[name] = _RunningRound(slot, client_round, client_round.steps())
+            started.add(name)
+        return started
 
-    def _take_turn(self, name: str, steps: int) -> None:
-        slot, visit, own_steps = self._guests[name]
-        with self._named(name):
-            if sum(1 for _ in islice(own_steps, steps)) == steps:
+    def _run_steps(self, name: str, count: int) -> None:
+        slot, client_round, steps = self._running[name]
+        with self._in_errors(name):
+            if sum(1 for _ in islice(steps, count)) == count:
                 return
-            self._over[name] = (visit, *visit.close())
-        del self._guests[name]
+            self._finished[name] = (client_round, *client_round.close())
+        del self._running[name]
         self._free.append(slot)
 
-    def _is_time_to_hand_over(self) -> bool:
-        """Seldom: only when the device has been given a slotful of work is any of it waited for."""
-        is_enough = len(self._over) >= len(self._slots) or not self._guests
-        return is_enough and self._owed[0] in self._over
+    def _should_emit(self) -> bool:
+        """Seldom, as emitting waits for the device: when a round per slot is finished, or all."""
+        is_enough = len(self._finished) >= len(self._slots) or not self._running
+        return is_enough and self._to_emit[0] in self._finished
 
-    def _handed_over(self) -> Iterator[Played]:
-        while self._owed and self._owed[0] in self._over:
-            name = self._owed.popleft()
-            visit, update, state = self._over.pop(name)
-            with self._named(name):
-                visit.require_finite_loss()
-            yield Played(name, update, state)
+    def _emit(self) -> Iterator[FinishedRound]:
+        while self._to_emit and self._to_emit[0] in self._finished:
+            name = self._to_emit.popleft()
+            client_round, update, state = self._finished.pop(name)
+            with self._in_errors(name):
+                client_round.require_finite_loss()
+            yield FinishedRound(name, update, state)

@@ -1,4 +1,4 @@
-"""A slot: a network, a stream and fixed tensors for one client at a time."""
+"""Slot: a network, a CUDA stream and fixed buffers for one client at a time."""
 
 from __future__ import annotations
 
@@ -24,39 +24,41 @@ from fedquilt.training.local_optimizer import LocalOptimizer
 from fedquilt.training.method import State
 from fedquilt.training.task import Task
 
-
-class Broadcast:
-    """One object a round, so that a slot knows whether it has taken in ``shared`` already.
-
-    Args:
-        laid_out: a tensor on the device, in memory as in the slots.
-    """
-
-    def __init__(
-        self, payload: Mapping[str, Tree | PerClient], laid_out: Callable[[Tensor], Tensor]
-    ) -> None:
-        self._laid_out = laid_out
-        shared, self._own = shared_and_own(payload)
-        self.shared: State = tree_map(laid_out, shared)
-
-    def own(self, client: str) -> State:
-        """What nobody else gets."""
-        parts: State = tree_map(self._laid_out, addressed(self._own, client))
-        return parts
-
-
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Recording:
-    """A step that can be played, and the chunk it reads its batches from."""
+class Broadcast:
+    """A round's broadcast on the device; one object per round, so slots copy ``shared`` once.
 
-    player: GraphStep
+    Args:
+        payload: what the server sends: to all clients, or to each its own.
+        to_layout: moves a tensor to the device, in the slots' memory format.
+    """
+
+    def __init__(
+        self, payload: Mapping[str, Tree | PerClient], to_layout: Callable[[Tensor], Tensor]
+    ) -> None:
+        self._to_layout = to_layout
+        shared, self._own = shared_and_own(payload)
+        self.shared: State = tree_map(to_layout, shared)
+
+    def own(self, client: str) -> State:
+        """Return the parts that only this client receives."""
+        parts: State = tree_map(self._to_layout, addressed(self._own, client))
+        return parts
+
+
+@dataclass(frozen=True)
+class CapturedStep:
+    """A step, and the chunk it reads its batches from."""
+
+    step: GraphStep
     chunk: Chunk
 
 
 class Slot:
+    """Holds one client's tensors at fixed addresses, as replaying a CUDA graph requires."""
+
     def __init__(
         self,
         task: Task,
@@ -68,91 +70,91 @@ class Slot:
         share: DeviceShare | None = None,
     ) -> None:
         network = task.build_network().to(device).train()
-        stop_counting_batches(network)
+        disable_batch_counts(network)
         if channels_last:
             network = network.to(memory_format=torch.channels_last)
-        self.workspace = Workspace(network, frozen, device, prediction_batch(task, device))
+        self.workspace = Workspace(network, frozen, device, prediction_batch_size(task, device))
         self.channels_last = channels_last
-        self.draws_on_device = draws_on_device  # augmentation; or the reference's own draws
+        self.draws_on_device = draws_on_device  # for augmentation; else as the sequential engine
         self._share = share
         self.loss = torch.zeros((), device=device)
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self.memory: Any = torch.cuda.graph_pool_handle() if self.stream else None
+        self.memory_pool: Any = torch.cuda.graph_pool_handle() if self.stream else None
         self.optimizers: dict[Hashable, LocalOptimizer] = {}
-        self.recordings: dict[Hashable, Recording] = {}
-        self._places: dict[Hashable, Tree] = {}
+        self.captured_steps: dict[Hashable, CapturedStep] = {}
+        self._buffers: dict[Hashable, Tree] = {}
         self._received: tuple[Broadcast, FixedTree] | None = None
-        self.rests_met: set[int] = set()  # how many images its clients had beyond whole batches
-        self.unrecordable: str | None = None  # why steps are not recorded, if they are not
+        self.tail_sizes: set[int] = set()  # tail batch sizes of the clients it has run
+        self.capture_failure: str | None = None  # why steps run eagerly, if they do
 
     @property
-    def records(self) -> bool:
-        """Whether steps are recorded here: on a GPU, unless one could not be."""
-        return self.stream is not None and self.unrecordable is None
+    def captures(self) -> bool:
+        """Whether steps are captured: on a GPU, until a capture fails."""
+        return self.stream is not None and self.capture_failure is None
 
-    def at_work(self) -> AbstractContextManager[object]:
-        """Within it, work is queued on the slot's own stream."""
+    def on_stream(self) -> AbstractContextManager[object]:
+        """Queue work on the slot's stream."""
         return torch.cuda.stream(self.stream) if self.stream else nullcontext()
 
-    def choosing_kernels(self) -> AbstractContextManager[object]:
-        """Within it, on as much of the device as the slot will have while all are at work."""
+    def on_share(self) -> AbstractContextManager[object]:
+        """Queue work on the part of the device that the slot has while all slots are busy."""
         return self._share.in_use() if self._share else nullcontext()
 
-    def wait_for_others(self) -> None:
-        """Work queued from now on begins after what the caller's stream has been given so far."""
+    def wait_for_caller(self) -> None:
+        """Make later work of this slot wait for the work queued on the caller's stream."""
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
 
-    def make_others_wait(self) -> None:
-        """Work that the caller's stream gets from now on begins after what this slot was given."""
+    def make_caller_wait(self) -> None:
+        """Make later work on the caller's stream wait for the work queued on this slot."""
         if self.stream is not None:
             torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
 
-    def hold(self, role: str, tree: Tree) -> FixedTree:
-        """The tree's numbers in the places kept for trees of this role and shape."""
+    def load(self, role: str, tree: Tree) -> FixedTree:
+        """Copy a tree into the buffers for its role and signature."""
         shape = signature(tree)
         key = (role, shape)
-        if key in self._places:
-            fill(self._places[key], tree)
+        if key in self._buffers:
+            fill(self._buffers[key], tree)
         else:
-            self._places[key] = fixed_copy(tree, channels_last=self.channels_last)
-        return FixedTree(self._places[key], shape)
+            self._buffers[key] = fixed_copy(tree, channels_last=self.channels_last)
+        return FixedTree(self._buffers[key], shape)
 
     def receive(self, broadcast: Broadcast, client: str) -> FixedTree:
-        """What the client gets; what all get is taken in once, by the first of them here."""
+        """Load what the client receives; the shared parts are loaded once per round."""
         if self._received is None or self._received[0] is not broadcast:
-            self._received = (broadcast, self.hold("received by all", broadcast.shared))
-        shared, own = self._received[1], self.hold("received", broadcast.own(client))
+            self._received = (broadcast, self.load("received by all", broadcast.shared))
+        shared, own = self._received[1], self.load("received", broadcast.own(client))
         return FixedTree({**shared.tree, **own.tree}, shared.signature + own.signature)
 
-    def give_up_recording(self, reason: str) -> None:
-        if self.unrecordable is None:
-            log.warning("steps are played without recording, which is slower: %s", reason)
-        self.unrecordable = reason
-        self.recordings.clear()
+    def stop_capturing(self, reason: str) -> None:
+        if self.capture_failure is None:
+            log.warning("steps run without CUDA graphs, which is slower: %s", reason)
+        self.capture_failure = reason
+        self.captured_steps.clear()
 
-    def forget(self) -> None:
-        """Let go of everything that belongs to one method."""
+    def clear(self) -> None:
+        """Drop everything that belongs to one method."""
         self.optimizers.clear()
-        self.recordings.clear()
-        self._places.clear()
+        self.captured_steps.clear()
+        self._buffers.clear()
         self._received = None
-        self.rests_met.clear()
-        self.unrecordable = None
+        self.tail_sizes.clear()
+        self.capture_failure = None
 
 
-def stop_counting_batches(network: nn.Module) -> None:
-    """Batch norm's counters are never sent, and nobody reads them: a kernel less a step for each.
+def disable_batch_counts(network: nn.Module) -> None:
+    """Stop batch norm from counting batches: it saves a kernel per layer, and nothing reads them.
 
-    With a momentum of None running statistics are means over all batches, which need the count.
+    Except with a momentum of None: there running statistics are means over all batches.
     """
     for module in network.modules():
         if isinstance(module, _BatchNorm) and module.momentum is not None:
             module.num_batches_tracked = None
 
 
-def prediction_batch(task: Task, device: torch.device) -> int:
-    """A CPU is fastest with little at a time, a GPU with much, as far as memory goes."""
+def prediction_batch_size(task: Task, device: torch.device) -> int:
+    """Return a small batch size for a CPU, and as large a one as memory allows for a GPU."""
     channels, height, width = task.image_shape
     most = 2**25 // (channels * height * width)
     return 256 if device.type == "cpu" else max(64, min(2048, most))

@@ -16,7 +16,7 @@ from fedquilt.core.payload import Gather, Mean, Part, Sum, Update, addressed, we
 from fedquilt.core.totals import Accumulator, Totals
 from fedquilt.core.tree import leaves, same_bits, tree_map, unflatten
 from fedquilt.core.validation import RefusedUpdate
-from fedquilt.privacy.unannotated_rows import annotators_parts, check_unannotated_rows
+from fedquilt.privacy.unannotated_rows import annotator_parts, check_unannotated_rows
 from fedquilt.training.client import LOSS_PART, Workspace, run_client
 from fedquilt.training.method import Method
 from fedquilt.training.rounds import start_server
@@ -188,7 +188,7 @@ def test_a_client_counts_once(name: str) -> None:
 @pytest.mark.parametrize("name", METHOD_NAMES)
 def test_a_row_of_a_class_the_site_does_not_annotate_is_refused(name: str) -> None:
     good = exchange(name).updates[BAD]
-    rows = [part for part in annotators_parts(exchange(name).method) if part in good]
+    rows = [part for part in annotator_parts(exchange(name).method) if part in good]
     assert (not rows) == (name in WITHOUT_ANNOTATORS_ROWS)
     for part in rows:
         bad = good[part]
@@ -197,7 +197,7 @@ def test_a_row_of_a_class_the_site_does_not_annotate_is_refused(name: str) -> No
         assert weight[[0, 2]].sum() == 0
         weight[2] = 5.0
         grown = {**good, part: Mean(bad.value, weight)}
-        assert_refused(name, grown, f"{part!r}: it counts for 1 classes .* not annotate: number 2")
+        assert_refused(name, grown, f"{part!r}: it has weight in 1 classes .*: number 2")
 
 
 def assert_refused(name: str, bad: Update, reason: str) -> None:

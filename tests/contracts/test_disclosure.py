@@ -1,4 +1,4 @@
-"""Under a disclosure floor no method lets out a number that tells of too few."""
+"""Under a disclosure floor no method sends a value computed from too few patients."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fedquilt.core.payload import Mean, Update, addressed, weight_of
 from fedquilt.core.tree import leaves, same_bits
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.sequential import SequentialEngine
-from fedquilt.privacy.disclosure_floor import DisclosureFloor, cells_of
+from fedquilt.privacy.disclosure_floor import DisclosureFloor, provenance_of
 from fedquilt.training.client import LOSS_PART, Workspace, run_client
 from fedquilt.training.method import Method, State
-from fedquilt.training.provenance import KNOWN_CELLS, OF_ANNOTATORS
+from fedquilt.training.provenance import KNOWN_GROUPS, OF_ANNOTATORS
 from fedquilt.training.rounds import run_rounds, start_server
 
 RARE = 1  # positives of class 0 at the first site
@@ -24,7 +24,7 @@ every_method = pytest.mark.parametrize("name", METHOD_NAMES)
 
 
 def federation_with_a_rare_class(method: Method) -> Federation:
-    """Everybody annotates class 0, of which the first site has a single positive."""
+    """Every site annotates class 0, of which the first one has a single positive."""
     federation = make_federation(annotated=((0, 1), (0, 1), (0, 2))).fitted(method)
     labels = federation.clients["site-0"].labels.clone()
     labels[:, 0] = 0
@@ -43,7 +43,7 @@ def train(federation: Federation, method: Method, min_cell: int) -> State:
 
 
 def sent(federation: Federation, method: Method, client: str) -> tuple[Update, State]:
-    """The client's second round, in which staged methods send all of their parts."""
+    """Return the client's second round, in which staged methods send all their parts."""
     task, data = federation.task, federation.clients[client]
     payload = method.broadcast(start_server(method, task, federation.engine()))
     workspace = Workspace.of(task, torch.device("cpu"))
@@ -52,20 +52,20 @@ def sent(federation: Federation, method: Method, client: str) -> tuple[Update, S
 
 
 @every_method
-def test_every_part_says_what_it_tells_of(name: str) -> None:
+def test_every_part_declares_its_provenance(name: str) -> None:
     method = make_method(name)
     federation = make_federation(backbone="small-resnet").fitted(method)
     update, _ = sent(federation, method, "site-0")
     for part in (*update, *method.survey(federation.clients["site-0"])):
-        declared = cells_of(part, method)
+        declared = provenance_of(part, method)
         rules = declared.values() if isinstance(declared, Mapping) else [declared]
         for rule in rules:
             each = rule if isinstance(rule, tuple) else (rule,)
-            assert all(callable(one) or one in KNOWN_CELLS for one in each)
+            assert all(callable(one) or one in KNOWN_GROUPS for one in each)
 
 
 @every_method
-def test_training_goes_on_under_a_floor(name: str) -> None:
+def test_training_works_under_a_floor(name: str) -> None:
     method = make_method(name)
     federation = federation_with_a_rare_class(method)
     server = train(federation, method, min_cell=5)
@@ -74,17 +74,17 @@ def test_training_goes_on_under_a_floor(name: str) -> None:
 
 
 @every_method
-def test_a_floor_that_all_cells_reach_changes_no_bit(name: str) -> None:
+def test_a_floor_that_all_groups_reach_changes_no_bit(name: str) -> None:
     if name == "scene-gcn":
-        pytest.skip("its scenes may have any number of images, and none")
+        pytest.skip("its scenes may have any number of images, even none")
     method = make_method(name)
-    federation = make_federation().fitted(method)  # no side of a class has less than 2 images
+    federation = make_federation().fitted(method)  # no side of a class has fewer than 2 images
     assert same_bits(train(federation, method, min_cell=0), train(federation, method, min_cell=2))
 
 
 @every_method
-def test_what_tells_of_one_image_is_gone(name: str) -> None:
-    """Class 0 at a site with one positive, in parts that have a cell for each class."""
+def test_values_computed_from_one_image_are_withheld(name: str) -> None:
+    """Class 0 at a site with one positive, in parts with a group per class."""
     settings = {} if name in {"rscfed", "fedlsm"} else {"head_rows": "positives"}
     method = make_method(name, **settings)
     federation = federation_with_a_rare_class(method)
@@ -92,20 +92,20 @@ def test_what_tells_of_one_image_is_gone(name: str) -> None:
     update, state = sent(federation, method, "site-0")
     floored = DisclosureFloor(5).on_client(method, data, state, update)
     for part in floored:
-        if cells_of(part, method) in ("positives", "sides"):
+        if provenance_of(part, method) in ("positives", "sides"):
             assert_empty_first_row(floored[part])
 
 
 @every_method
-def test_the_survey_keeps_one_image_to_itself(name: str) -> None:
-    """What a site with one positive of a class answers is what one with none would."""
+def test_the_survey_does_not_reveal_one_image(name: str) -> None:
+    """A site with one positive of a class gives the same answer as a site with none."""
     method = make_method(name)
     data = federation_with_a_rare_class(method).clients["site-0"]
     labels = data.labels.clone()
     labels[:, 0] = 0
     without = replace(data, labels=labels)
-    told = [_answer(method, each) for each in (data, without)]
-    assert same_bits(*({part: one.value for part, one in each.items()} for each in told))
+    answers = [_answer(method, each) for each in (data, without)]
+    assert same_bits(*({part: one.value for part, one in each.items()} for each in answers))
 
 
 def _answer(method: Method, data: ClientData) -> Update:
@@ -118,8 +118,8 @@ def assert_empty_first_row(part: object) -> None:
     assert all(not leaf[0].any() for _, leaf in leaves(part.value))  # type: ignore[attr-defined]
 
 
-def test_the_parts_with_a_cell_per_class_are_many() -> None:
-    """The check above means something only if there are such parts."""
+def test_many_parts_have_a_group_per_class() -> None:
+    """The test above needs such parts."""
     found = {
         name: [part for part, rule in make_method(name).provenance.items() if rule in OF_ANNOTATORS]
         for name in METHOD_NAMES

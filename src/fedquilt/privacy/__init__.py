@@ -1,1 +1,1 @@
-"""What may leave a site: the disclosure floor, a site's policy, and what the server checks."""
+"""What may leave a site: the disclosure floor, a site's policy, and the server's checks."""

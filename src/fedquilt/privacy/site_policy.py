@@ -1,4 +1,4 @@
-"""SitePolicy: what a site lets out, in its own words; agreements can only make it stricter."""
+"""SitePolicy: what a site allows to leave; a study can only make it stricter."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Limit = TypeVar("Limit")
 
 @dataclass(frozen=True, kw_only=True)
 class SitePolicy:
-    """A payload transform: first the disclosure floor, then a check of all that is left."""
+    """A payload transform: applies the disclosure floor, then checks what is left."""
 
-    min_cell: int = DEFAULT_MIN_CELL  # patients that a number must tell of; 0 and 1: no floor
-    max_message_bytes: int | None = None  # of one message; any size, if left out
-    accepted_methods: tuple[str, ...] | None = None  # any, if left out
-    may_leave: tuple[str, ...] | None = None  # parts of survey and rounds; all, if left out
+    min_cell: int = DEFAULT_MIN_CELL  # patients a value must be computed from; 0 and 1: no floor
+    max_message_bytes: int | None = None  # of one message; None: any size
+    accepted_methods: tuple[str, ...] | None = None  # None: any
+    may_leave: tuple[str, ...] | None = None  # parts of survey and rounds; None: all
 
     def __post_init__(self) -> None:
         DisclosureFloor(self.min_cell)
@@ -35,12 +35,12 @@ class SitePolicy:
         for name in self.accepted_methods or ():
             if name not in all_methods():
                 raise UserError(
-                    f"policy.accepted_methods names {name!r}, which is no method"
+                    f"policy.accepted_methods names {name!r}, which is not a method"
                     f"{nearest(name, all_methods())}"
                 )
 
     def tightened(self, other: SitePolicy) -> SitePolicy:
-        """The stricter of both, setting by setting."""
+        """Return the stricter of both, setting by setting."""
         return SitePolicy(
             min_cell=max(self.min_cell, other.min_cell),
             max_message_bytes=_stricter(self.max_message_bytes, other.max_message_bytes, min),
@@ -57,7 +57,7 @@ class SitePolicy:
         return self.on_client(method, data, {}, answer)
 
     def check(self, method: Method, update: Update) -> None:
-        """Raise a UserError that names what is against the policy."""
+        """Raise UserError if the method, a part or the size is against the policy."""
         refusal = self.refuses_method(method)
         for part in update:
             refusal = refusal or self.refuses_part(part)
@@ -73,6 +73,7 @@ class SitePolicy:
             )
 
     def refuses_method(self, method: Method) -> str | None:
+        """Return why the method is not accepted, or None if it is."""
         name, accepted = method_name(method), self.accepted_methods
         if accepted is None or name in accepted:
             return None
@@ -82,6 +83,7 @@ class SitePolicy:
         )
 
     def refuses_part(self, part: str) -> str | None:
+        """Return why the part may not leave, or None if it may."""
         if self.may_leave is None or part in self.may_leave:
             return None
         return (
@@ -91,7 +93,7 @@ class SitePolicy:
 
 
 def method_name(method: Method) -> str:
-    """As recipes call it."""
+    """Return the method's name in recipes."""
     name: str = plain(method, {Method: ("method", all_methods())})["name"]
     return name
 

@@ -1,4 +1,4 @@
-"""PayloadTransform: what a site does to its messages before they leave; any engine applies it."""
+"""PayloadTransform: changes a client's messages before they leave; every engine applies it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedquilt.training.method import Method, State
 
 
 class PayloadTransform(Protocol):
-    """Names, kinds, shapes and dtypes stay as the method declared them."""
+    """Keeps the names, kinds, shapes and dtypes that the method declared."""
 
     def on_client(
         self, method: Method, data: ClientData, state: State, update: Update
@@ -20,22 +20,23 @@ class PayloadTransform(Protocol):
     def on_survey(self, method: Method, data: ClientData, answer: Update) -> Update: ...
 
 
-def released(
+def apply_transforms(
     transforms: Iterable[PayloadTransform],
     method: Method,
     data: ClientData,
     state: State,
     update: Update,
 ) -> Update:
-    """A round's update as it leaves; ``state`` is what the method keeps after the round."""
+    """Apply the transforms to a round's update; ``state`` is the method's state after the round."""
     for transform in transforms:
         update = transform.on_client(method, data, state, update)
     return update
 
 
-def released_survey(
+def apply_survey_transforms(
     transforms: Iterable[PayloadTransform], method: Method, data: ClientData, answer: Update
 ) -> Update:
+    """Apply the transforms to a survey's answer."""
     for transform in transforms:
         answer = transform.on_survey(method, data, answer)
     return answer

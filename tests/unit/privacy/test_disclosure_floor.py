@@ -1,4 +1,4 @@
-"""Small cells leave as if they were empty, in every kind of part; all else leaves as it is."""
+"""Small groups leave as if they were empty, in every kind of part; all else is unchanged."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from fedquilt.methods.flag import FLAG
 from fedquilt.methods.scene_gcn import SceneGCN
 from fedquilt.methods.spherefed import SphereFed
 from fedquilt.models.scenes import CENTRES, COUNTS, MATRICES
-from fedquilt.privacy.disclosure_floor import DisclosureFloor, suppressed
-from fedquilt.privacy.transform import released, released_survey
-from fedquilt.training.aggregation import NEGLIGIBLE
+from fedquilt.privacy.disclosure_floor import DisclosureFloor, suppress
+from fedquilt.privacy.transform import apply_survey_transforms, apply_transforms
+from fedquilt.training.averaging import NEGLIGIBLE
 
 
 def floored(method: Any, update: Update, min_cell: int, **site_settings: bool) -> Any:
@@ -62,7 +62,7 @@ def test_a_class_without_positives_looks_like_one_with_few():
     assert part.weight.tolist() == [[3.0, 5.0], [0.0, 0.0], [0.0, 0.0]]
 
 
-def test_patients_count_where_they_are_told():
+def test_patients_count_if_their_ids_are_given():
     """Class 0 has 5 positives of 3 patients."""
     sent = Mean(torch.ones(3, 3), tensor([8.0, 8.0, 0.0]))
     by_image = floored(FedIRM(), {"relation": sent}, 4)["relation"]
@@ -75,14 +75,14 @@ def test_patients_count_where_they_are_told():
 @pytest.mark.parametrize(
     ("min_cell", "suppresses"), [(0, False), (1, False), (5, False), (6, True)]
 )
-def test_the_floor_itself_is_enough(min_cell, suppresses):
+def test_exactly_the_floor_is_enough(min_cell, suppresses):
     """Class 0 has exactly 5 positives."""
     sent = Mean(torch.ones(3, 3), tensor([8.0, 0.0, 0.0]))
     part = floored(FedIRM(), {"relation": sent}, min_cell)["relation"]
     assert (part.weight[0] == 0) == suppresses
 
 
-def test_without_a_floor_nothing_is_touched():
+def test_without_a_floor_nothing_changes():
     update = {"anything": Sum(torch.ones(3))}
     assert floored(FedAvg(), update, 0) is update
 
@@ -96,7 +96,7 @@ def test_without_a_floor_nothing_is_touched():
         ("positives", [5.0, 1.0, 0.0], [5.0, 0.0, 0.0]),
     ],
 )
-def test_head_rows_are_dropped_where_their_weight_would_tell(head_rows, sent, left):
+def test_head_rows_are_dropped_if_their_weight_counts_few_patients(head_rows, sent, left):
     head = floored(FedAvg(head_rows=head_rows), {"head": rows(tensor(sent))}, 3)["head"]
     assert head.weight.tolist() == left
     kept = [float(weight > 0) for weight in left]
@@ -104,7 +104,7 @@ def test_head_rows_are_dropped_where_their_weight_would_tell(head_rows, sent, le
     assert head.value["weight"].tolist() == [[each, each] for each in kept]
 
 
-def test_few_annotated_images_are_none():
+def test_few_annotated_images_count_as_none():
     data = site()
     known = data.known.clone()
     known[:6, 1] = False  # 2 of class 1 are left
@@ -116,8 +116,8 @@ def test_few_annotated_images_are_none():
     assert head.weight.tolist() == [8.0, 0.0, 0.0]
 
 
-def test_how_many_are_left_blank_tells_how_many_are_not():
-    """All but 2 images of a class are blank: the share of sure ones is weighed by 6 of 8."""
+def test_the_number_of_blank_labels_reveals_that_of_the_others():
+    """All but 2 images of a class are blank: the confident share has a weight of 6 of 8."""
     data = site()
     known = data.known.clone()
     known[:6, 1] = False
@@ -137,12 +137,12 @@ def test_a_sum_loses_the_small_class():
 def test_counts_of_a_survey():
     answer = surveyed(FedLSM(), 3)
     assert answer["positives"].value.tolist() == [5.0, 0.0, 0.0]
-    assert answer["annotated"].value.tolist() == [8.0, 0.0, 0.0]  # 8 would be 7 and the 1
+    assert answer["annotated"].value.tolist() == [8.0, 0.0, 0.0]  # 8 would reveal the 1, as 8 - 7
     assert surveyed(FedAwS(), 3)["owned"].value.tolist() == [True, False, False]
     assert surveyed(FedAwS(), 3)["annotators"].value.tolist() == [1.0, 1.0, 0.0]
 
 
-def test_records_lose_rare_labels_and_empty_ones_are_left_out():
+def test_records_lose_rare_labels_and_empty_ones_are_dropped():
     data = site()
     images = data.images.clone()
     images[:, 0, 0, 0] = torch.arange(8)
@@ -155,18 +155,18 @@ def test_records_lose_rare_labels_and_empty_ones_are_left_out():
     left = DisclosureFloor(3).on_survey(method, data, method.survey(data))["codes"]
     assert left.any_length
     assert left.value["positives"].tolist() == [[True, False, False]] * 5
-    rare_alone = [code for code, told in zip(*map(Tensor.tolist, sent.values())) if not told[0]]
+    rare_alone = [code for code, has in zip(*map(Tensor.tolist, sent.values())) if not has[0]]
     assert len(rare_alone) == 1
     assert rare_alone[0] not in left.value["codes"].tolist()
 
 
-def test_too_few_records_are_none():
+def test_too_few_records_count_as_none():
     left = surveyed(FedALC(), 6)["codes"].value  # 5 images with positives
     assert [tuple(leaf.shape) for leaf in left.values()] == [(0, 16), (0, 3)]
 
 
 def test_shares_of_all_classes_stay_together():
-    """The body is weighed by the sum over classes: the last share would follow from the others."""
+    """The body's weight is the sum over classes: the last share would follow from the others."""
     data = site()
     known = data.known.clone()
     known[:6, 1] = False
@@ -177,8 +177,8 @@ def test_shares_of_all_classes_stay_together():
         assert part["class_share"].weight.tolist() == [weight] * 3
 
 
-def test_a_whole_part_leaves_a_trace_so_that_a_mean_exists():
-    """FLAG weighs by positives, here of 5 images."""
+def test_a_suppressed_whole_part_keeps_a_negligible_weight():
+    """FLAG's weight counts positives, here of 5 images."""
     update = {"body": Mean({"w": torch.ones(2)}, 2.5), "head": rows(torch.full((3,), 2.5))}
     enough = floored(FLAG(), update, 5)
     assert (float(enough["body"].weight), enough["head"].weight.tolist()) == (2.5, [2.5] * 3)
@@ -188,7 +188,7 @@ def test_a_whole_part_leaves_a_trace_so_that_a_mean_exists():
     assert few["head"].weight.tolist() == [0.0] * 3
 
 
-def test_filled_in_positives_count_as_drawn_ones_do():
+def test_pseudo_labelled_positives_count_like_annotated_ones():
     tags = torch.full((8, 3), -1, dtype=torch.int8)
     tags[:4, 2] = 1
     update = {"head": rows(tensor([9.0, 2.0, 7.0]))}
@@ -196,38 +196,44 @@ def test_filled_in_positives_count_as_drawn_ones_do():
     assert part.weight.tolist() == [9.0, 0.0, 7.0]
 
 
-def test_scenes_of_few_images_are_not_told():
+def test_scenes_of_few_images_are_withheld():
     """Two passes over 8 images: 10 and 6 counts are of 5 and 3 images at least."""
     matrices = torch.zeros(3, 3, 3)
     matrices[0] = tensor([[10.0, 2.0, 0.0], [2.0, 8.0, 0.0], [0.0, 0.0, 0.0]])
     matrices[1] = 6.0
     scenes = {CENTRES: torch.ones(3, 2), MATRICES: matrices, COUNTS: tensor([10.0, 6.0, 0.0])}
-    told = {"prototypes": torch.ones(3, 2), "matrices": torch.ones(3, 3, 3), "used": torch.ones(3)}
-    floor, update = DisclosureFloor(4), {"scenes": Gather(told)}
+    sent = {"prototypes": torch.ones(3, 2), "matrices": torch.ones(3, 3, 3), "used": torch.ones(3)}
+    floor, update = DisclosureFloor(4), {"scenes": Gather(sent)}
     left = floor.on_client(SceneGCN(), site(), {"scenes": scenes}, update)["scenes"].value
     assert left["used"].tolist() == [1.0, 0.0, 0.0]
-    assert left["prototypes"].tolist() == [[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]  # nor an empty one's
+    assert left["prototypes"].tolist() == [
+        [1.0, 1.0],
+        [0.0, 0.0],
+        [0.0, 0.0],
+    ]  # an empty scene neither
     # Of the pairs of the first scene, 2 counts are of 1 image; 8 are of 4.
     assert left["matrices"][0].tolist() == [[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
     assert not left["matrices"][1:].any()
 
 
-def test_one_weight_for_several_classes_stays_with_the_others():
-    part = suppressed(Mean(tensor([1.0, 2.0]), 5.0), tensor([True, False]))
+def test_one_weight_for_several_classes_is_kept():
+    part = suppress(Mean(tensor([1.0, 2.0]), 5.0), tensor([True, False]))
     assert isinstance(part, Mean)
     assert part.value.tolist() == [0.0, 2.0]
     assert float(part.weight) == 5.0
 
 
-def test_a_site_of_few_patients_sends_nothing():
+def test_a_site_with_few_patients_sends_nothing():
     with pytest.raises(UserError, match="client 'site' has 8 images, and min_cell = 9"):
         surveyed(FedAvg(), 9)
     with pytest.raises(UserError, match="client 'site' has 6 patients, and min_cell = 7"):
         surveyed(FedAvg(), 7, patients=True)
 
 
-def test_what_is_not_declared_does_not_leave():
-    with pytest.raises(UserError, match=r"FedAvg does not say how many .* 'secrets'.*provenance"):
+def test_a_part_without_provenance_does_not_leave():
+    with pytest.raises(
+        UserError, match=r"FedAvg does not say which images .* 'secrets'.*provenance"
+    ):
         floored(FedAvg(), {"secrets": Sum(torch.ones(3))}, 3)
     with pytest.raises(UserError, match="min_cell must be 0 or more, found -1"):
         DisclosureFloor(-1)
@@ -235,7 +241,7 @@ def test_what_is_not_declared_does_not_leave():
 
 @dataclass(frozen=True)
 class Halving:
-    """A transform, to see that several are applied in turn."""
+    """A second transform, to check that several are applied in order."""
 
     def on_client(self, method: Any, data: Any, state: Any, update: Update) -> Update:
         return {name: Sum(part.value / 2) for name, part in update.items()}
@@ -244,13 +250,13 @@ class Halving:
         return self.on_client(method, data, {}, answer)
 
 
-def test_transforms_are_applied_in_turn():
-    """Of 8 annotated images, 1 and 7 are of different sides: the count of 8 goes, the 5 stays."""
+def test_transforms_are_applied_in_order():
+    """Class 1 has a single positive, so its count is withheld; class 0 has 5."""
     transforms = (Halving(), DisclosureFloor(3), Halving())
     update = {"positives": Sum(tensor([5.0, 1.0, 0.0]))}
-    left = released(transforms, FedLSM(), site(), {}, update)
+    left = apply_transforms(transforms, FedLSM(), site(), {}, update)
     assert left["positives"].value.tolist() == [1.25, 0.0, 0.0]
     assert same_bits(
         left["positives"].value,
-        released_survey(transforms, FedLSM(), site(), update)["positives"].value,
+        apply_survey_transforms(transforms, FedLSM(), site(), update)["positives"].value,
     )

@@ -1,4 +1,4 @@
-"""The table of what would leave a site says the shapes, the sizes and what is held back."""
+"""The report of what would leave a site: shapes, sizes, and what is withheld."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedquilt.methods.fedmlp import FedMLP
 from fedquilt.methods.scene_gcn import SceneGCN
 from fedquilt.methods.spherefed import SphereFed
 from fedquilt.models.spec import ModelSpec
-from fedquilt.privacy.disclosure_report import EVERYTHING, LATER, Leaving, what_would_leave
+from fedquilt.privacy.disclosure_report import EVERYTHING, LATER, LeavingPart, what_would_leave
 from fedquilt.privacy.site_policy import SitePolicy
 from fedquilt.training.method import Method
 from fedquilt.training.task import Task
@@ -21,7 +21,7 @@ from fedquilt.training.task import Task
 CLASSES = ("cyst", "stone", "tumour")
 
 
-def leaving(method: Method, policy: SitePolicy, **site_settings: bool) -> dict[str, Leaving]:
+def leaving(method: Method, policy: SitePolicy, **site_settings: bool) -> dict[str, LeavingPart]:
     model = method.model_spec(ModelSpec(backbone="small-cnn"))
     task = Task(
         classes=CLASSES,
@@ -53,8 +53,8 @@ def test_every_part_is_a_row():
     assert difficulty.to_dict()["refused"] is None
 
 
-def test_small_cells_are_named():
-    """Class 1 has one positive; class 2, which is not annotated, has nothing to hold back."""
+def test_small_groups_are_named():
+    """Class 1 has one positive; class 2, which is not annotated, has nothing to withhold."""
     rows = leaving(FedMLP(), SitePolicy(min_cell=3))
     assert rows["prototypes"].suppressed == ("stone",)
     assert rows["annotators"].suppressed == ()
@@ -62,7 +62,7 @@ def test_small_cells_are_named():
     assert leaving(FedMLP(), SitePolicy(min_cell=0))["prototypes"].suppressed == ()
 
 
-def test_records_are_counted_as_they_are():
+def test_records_are_counted_by_image_or_by_patient():
     """Class 0 has 5 images of 3 patients."""
     assert leaving(FedALC(), SitePolicy(min_cell=4))["codes"].suppressed == ("stone",)
     few = leaving(FedALC(), SitePolicy(min_cell=4), patients=True)
@@ -70,7 +70,7 @@ def test_records_are_counted_as_they_are():
     assert few["body"].suppressed == (EVERYTHING,)
 
 
-def test_what_only_training_can_tell_is_said_to_be_so():
+def test_what_is_only_known_after_training_is_marked():
     assert leaving(SceneGCN(width=4), SitePolicy(min_cell=3))["scenes"].suppressed == (LATER,)
 
 
@@ -97,6 +97,6 @@ def test_forbidden_parts_are_rows_too():
         (SitePolicy(min_cell=0, max_message_bytes=10), "policy allows 10;"),
     ],
 )
-def test_what_forbids_everything_is_an_error(policy: SitePolicy, complaint: str):
+def test_a_policy_that_forbids_everything_is_an_error(policy: SitePolicy, complaint: str):
     with pytest.raises(UserError, match=complaint):
         leaving(FedAvg(), policy)

@@ -1,4 +1,4 @@
-"""The recipe's ``min_cell`` reaches every message of a run, and the page names what it holds."""
+"""The recipe's ``min_cell`` reaches every message of a run; the docs name all parts it covers."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ WEIGHTS = {"annotators", "body", "head", "buffers"}
 
 
 def prototypes(folder: Path, min_cell: int) -> object:
-    """The server's, after two rounds in which clients of 10 images each report them."""
+    """Return the server's, after two rounds with clients of 10 images each."""
     make_run(folder, min_cell=min_cell)
     saved, _ = Checkpoints(folder / "checkpoints").restore()
     assert saved is not None
     return saved.server["prototypes"]
 
 
-def test_a_run_under_a_floor_knows_no_small_prototype(tmp_path: Path) -> None:
+def test_a_run_under_a_floor_withholds_small_prototypes(tmp_path: Path) -> None:
     """Each client has 10 images, so one side of its class has 5 at most."""
     assert prototypes(tmp_path / "open", 0).any()  # type: ignore[attr-defined]
     assert not prototypes(tmp_path / "floored", 6).any()  # type: ignore[attr-defined]
 
 
-def test_a_recipe_has_no_floor_unless_it_says_so() -> None:
+def test_a_recipe_has_no_floor_by_default() -> None:
     assert recipe_from(tiny_settings()).min_cell == 0
     assert recipe_from(tiny_settings(min_cell=10)).to_dict()["min_cell"] == 10
     with pytest.raises(UserError, match="min_cell must be 0 or more, found -3"):
@@ -42,12 +42,12 @@ def test_a_recipe_has_no_floor_unless_it_says_so() -> None:
 def test_the_page_names_every_part_beyond_the_weights(name: str) -> None:
     spans = code_spans((ROOT / "docs" / "privacy.md").read_text(encoding="utf-8"))
     settings = {"labelled_weight": 0.5} if name == "fssl" else {}
-    told = set(make_method(name, **settings).provenance) - WEIGHTS - {"spare_rows"}
-    assert told <= spans
+    declared = set(make_method(name, **settings).provenance) - WEIGHTS - {"spare_rows"}
+    assert declared <= spans
 
 
 def test_the_policy_on_the_page_can_be_read(tmp_path: Path) -> None:
-    (text,) = blocks("docs/privacy.md", "toml")
+    (text,) = blocks("docs/guides/privacy.md", "toml")
     path = tmp_path / "site.toml"
     path.write_text(text + "[data]\nfolder = 'images'\nlabels = 'labels.csv'\n")
     policy = read_site_settings(path).policy

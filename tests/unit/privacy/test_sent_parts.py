@@ -1,4 +1,4 @@
-"""What leaves a client is read off the method."""
+"""What leaves a client is read from the method."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedquilt.training.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Gathering(FedAvg):
-    """Shows the server every client's weights."""
+    """Sends every client's weights to the server."""
 
     def expected_update(self, received: State, task: Task) -> Update:
         return {"each": Gather(received["weights"])}

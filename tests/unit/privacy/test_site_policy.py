@@ -1,4 +1,4 @@
-"""A site's own rules: read strictly, tightened by agreements, and named when they refuse."""
+"""A site's policy: read strictly, tightened by a study, and named when it refuses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_defaults_are_a_floor_of_ten_and_no_other_rule():
     )
 
 
-def test_the_stricter_of_both_holds_whoever_says_it():
+def test_the_stricter_of_both_holds_in_either_order():
     site_ = SitePolicy(min_cell=20, max_message_bytes=100, accepted_methods=("fedavg", "fedmlp"))
     study = SitePolicy(
         min_cell=5,
@@ -44,12 +44,12 @@ def test_the_stricter_of_both_holds_whoever_says_it():
     assert study.tightened(site_) == expected
 
 
-def test_nothing_in_common_is_nothing_at_all():
+def test_nothing_in_common_allows_nothing():
     one, two = SitePolicy(may_leave=("body",)), SitePolicy(may_leave=("head",))
     assert one.tightened(two).may_leave == ()
 
 
-def test_methods_have_to_be_accepted():
+def test_methods_must_be_accepted():
     policy = SitePolicy(accepted_methods=("fedavg", "scaffold"))
     policy.check(FedAvg(), {})
     with pytest.raises(UserError, match="does not accept the method 'fedmlp', only fedavg, scaff"):
@@ -57,7 +57,7 @@ def test_methods_have_to_be_accepted():
     assert method_name(FedMLP()) == "fedmlp"
 
 
-def test_parts_have_to_be_allowed():
+def test_parts_must_be_allowed():
     policy = SitePolicy(may_leave=("body", "head", "annotators"))
     policy.check(FedMLP(), {"body": Sum(torch.zeros(2))})
     with pytest.raises(UserError, match="does not let part 'prototypes' leave, only body, head"):
@@ -68,7 +68,7 @@ def test_parts_have_to_be_allowed():
         without_codes.on_survey(FedALC(), site(), answer)
 
 
-def test_messages_have_a_largest_size():
+def test_messages_have_a_maximum_size():
     """3 float32 numbers have 12 bytes; 2 and a float64 weight, 16."""
     update = {"body": Mean(torch.zeros(2), 1.0), "head": Sum(torch.zeros(3))}
     SitePolicy(max_message_bytes=28).check(FedAvg(), update)
@@ -98,10 +98,13 @@ def test_a_policy_from_a_file(tmp_path: Path):
         ('[policy]\nmin_cell = "5"', "policy.min_cell must be int, found '5'"),
         ("[policy]\nmin_cell = -1", "min_cell must be 0 or more, found -1"),
         ("[policy]\nmax_message_bytes = 0", "max_message_bytes must be positive, found 0"),
-        ('[policy]\naccepted_methods = ["fedmpl"]', "'fedmpl', which is no method; did you mean"),
+        (
+            '[policy]\naccepted_methods = ["fedmpl"]',
+            "'fedmpl', which is not a method; did you mean",
+        ),
     ],
 )
-def test_a_policy_that_is_not_understood_is_refused(text: str, complaint: str, tmp_path: Path):
+def test_an_invalid_policy_is_refused(text: str, complaint: str, tmp_path: Path):
     path = tmp_path / "site.toml"
     path.write_text(f"{text}\n{FILES}")
     with pytest.raises(UserError, match=complaint):

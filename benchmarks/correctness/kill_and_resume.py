@@ -52,7 +52,7 @@ def main() -> None:
                 }
             )
             print(f"killed after {moment:5.2f} s, {saved} rounds saved: identical = {identical}")
-    print(f"{sum(row['identical_bits'] for row in rows)} of {len(rows)} identical")
+    print(f"{sum(row['identical_bits'] is True for row in rows)} of {len(rows)} identical")
     write_results("correctness/kill_and_resume", rows)
     sys.exit(not all(row["identical_bits"] for row in rows))
 

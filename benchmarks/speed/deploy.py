@@ -66,10 +66,14 @@ def measure(rounds: int, folder: Path) -> dict[str, Any]:
     )
     write_json(folder / "study.json", study.to_dict())
     kits = provision(study, folder / "kits")
-    started = [("server", "start", str(kits["server"]))]
+    started: list[tuple[str, ...]] = [("server", "start", str(kits["server"]))]
     started += [("site", "start", str(kits[name]), str(path)) for name, path in sites.items()]
     variables = os.environ | {"OMP_NUM_THREADS": "1"}
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": variables}
+    quiet: dict[str, Any] = {
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+        "env": variables,
+    }
     processes = [subprocess.Popen([*FEDQUILT, *each], **quiet) for each in started]
     try:
         submit = ["deploy", "submit", str(folder / "study.json"), "--out", str(folder / "run")]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -100,10 +101,11 @@ def measure(
     server = start_server(method, task, engine)
     times: dict[str, list[float]] = {"engine": [], "hand": []}
     for repeat in range(repeats + 1):  # the first pair warms up
-        for name, work in (
+        works: tuple[tuple[str, Callable[[], object]], ...] = (
             ("engine", lambda: by_engine(task, engine, method, server)),
             ("hand", lambda: by_hand(model, clients, 1e-3)),
-        ):
+        )
+        for name, work in works:
             began = time.process_time()
             work()
             if repeat:

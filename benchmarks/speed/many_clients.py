@@ -14,6 +14,7 @@ import argparse
 import gc
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -74,7 +75,7 @@ def clients_of(sizes: list[int], images: Tensor) -> dict[str, ClientData]:
     return clients
 
 
-def method_of(name: str, precision: str) -> Method:
+def method_of(name: str, precision: Literal["float32", "bfloat16"]) -> Method:
     method: Method = find("method", METHODS, name)()
     training = replace(method.training, batch_size=BATCH, epochs=1, steps=None, precision=precision)
     return replace(method, training=training)

@@ -12,8 +12,9 @@ import argparse
 from pathlib import Path
 
 from benchmarks.harness.result_csv import write_results
-from benchmarks.harness.resumable_runs import make_runs, summaries
+from benchmarks.harness.resumable_runs import Key, make_runs, summaries
 from fedquilt.recipes.papers.fedlsm import table1
+from fedquilt.recipes.recipe import Recipe
 
 DATA = {
     "common": (),
@@ -52,7 +53,7 @@ def main() -> None:
     options = parser.parse_args()
     table = table1("digits")
     places = [("common", name) for name in SETTINGS] + [("rare", name) for name in IN_RARE]
-    wanted = {}
+    wanted: dict[Key, Recipe] = {}
     for data, name in places:
         (cell,) = table.cells(["fedavg-star" if name == FEDAVG else "fedlsm"])
         own = () if name == FEDAVG else (*POOLS[data], *SETTINGS[name])

@@ -65,7 +65,7 @@ def partition_and_annotation(setting: str, classes: int) -> dict[str, Any]:
     even = {"name": "iid", "clients": classes}
     skewed = {"clients": classes, "concentration": 0.5}
     missing = {"name": "missing", "missing": 3 * classes // 5 + 1 if classes > 5 else 3}
-    return {
+    settings: dict[str, dict[str, Any]] = {
         MISSING: {"partition": even, "annotation": missing},
         "identified classes": {
             "partition": even,
@@ -89,7 +89,8 @@ def partition_and_annotation(setting: str, classes: int) -> dict[str, Any]:
             "partition": {"name": "dirichlet", **skewed},
             "annotation": FULL,
         },
-    }[setting]
+    }
+    return settings[setting]
 
 
 def data_of(name: str, folder: Path, seed: int) -> dict[str, Any]:

@@ -37,7 +37,7 @@ ON_BOTH: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     (MISSING, "fedavg"): {STEPWISE: ()},
     (MISSING, "fedavg-pl"): {STEPWISE: ()},
 }
-CHANGES = {
+CHANGES: dict[str, dict[tuple[str, str], dict[str, tuple[str, ...]]]] = {
     "cifar10": {
         **ON_BOTH,
         ("identified classes", "fedlsm"): {

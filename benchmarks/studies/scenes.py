@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.result_csv import write_results
-from benchmarks.harness.resumable_runs import make_runs, summary
-from fedquilt.recipes.recipe import recipe_from, with_overrides
+from benchmarks.harness.resumable_runs import Key, make_runs, summary
+from fedquilt.recipes.recipe import Recipe, recipe_from, with_overrides
 
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg, blank = 0": {"name": "fedavg"},
@@ -81,7 +81,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     cells = [(method, decay) for decay in options.decay for method in options.methods]
-    wanted = {
+    wanted: dict[Key, Recipe] = {
         (("method", method), ("weight_decay", decay), ("seed", str(seed))): recipe_from(
             settings_for(options, METHODS[method], DECAY[decay], seed)
         )

@@ -6,6 +6,7 @@ import gzip
 import io
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,16 +80,16 @@ def cifar_python_files(*, is_column_major: bool = False) -> dict[str, bytes]:
 
 def write_packed_cifar(path: Path, counts: tuple[int, int] = (20, 10)) -> None:
     """Plain images as JPEGs in one array of bytes."""
-    arrays: dict[str, NDArray[np.generic]] = {}
-    for part, count in zip(("train", "test"), counts):
+    arrays: dict[str, Any] = {}
+    for split, count in zip(("train", "test"), counts):
         files = []
         for image in cifar_images(0, count):
             file = io.BytesIO()
             Image.fromarray(image.transpose(1, 2, 0)).save(file, "JPEG", quality=100)
             files.append(file.getvalue())
-        arrays[f"{part}_jpeg"] = np.frombuffer(b"".join(files), np.uint8)
-        arrays[f"{part}_offsets"] = np.cumsum([0, *map(len, files)])
-        arrays[f"{part}_labels"] = (np.arange(count) % 10).astype(np.uint8)
+        arrays[f"{split}_jpeg"] = np.frombuffer(b"".join(files), np.uint8)
+        arrays[f"{split}_offsets"] = np.cumsum([0, *map(len, files)])
+        arrays[f"{split}_labels"] = (np.arange(count) % 10).astype(np.uint8)
     np.savez(path, **arrays)
 
 
@@ -105,8 +106,8 @@ def write_mnist(folder: Path, monkeypatch: pytest.MonkeyPatch, *, packed: bool =
     counts = {"train": 80, "test": 40}
     monkeypatch.setattr("fedquilt.data.sources.mnist.files.COUNTS", counts)
     folder.mkdir(parents=True, exist_ok=True)
-    for part, prefix, first in (("train", "train", 0), ("test", "t10k", 80)):
-        count = counts[part]
+    for split, prefix, first in (("train", "train", 0), ("test", "t10k", 80)):
+        count = counts[split]
         digits = (np.arange(count) % 10).astype(np.uint8)
         for name, array in (
             (f"{prefix}-images-idx3-ubyte", mnist_images(first, count)),
@@ -125,9 +126,10 @@ def write_medmnist(
     """Random images for the given labels of train, val and test; the images are given back."""
     random = np.random.default_rng(0)
     images = {}
-    for part, given in labels.items():
+    for split, given in labels.items():
         shape = (len(given), size, size) if channels == 1 else (len(given), size, size, channels)
-        images[part] = random.integers(0, 256, shape, dtype=np.uint8)
-    arrays = {f"{part}_images": each for part, each in images.items()}
-    np.savez_compressed(path, **arrays, **{f"{part}_labels": labels[part] for part in labels})
+        images[split] = random.integers(0, 256, shape, dtype=np.uint8)
+    arrays: dict[str, Any] = {f"{split}_images": each for split, each in images.items()}
+    arrays |= {f"{split}_labels": given for split, given in labels.items()}
+    np.savez_compressed(path, **arrays)
     return images

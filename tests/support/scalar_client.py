@@ -69,7 +69,7 @@ def train_one_weight(
         assert model.w.grad is not None
         gradients, local.state = method.correct_gradients(local, {"w": model.w.grad})
         with torch.no_grad():
-            model.w -= lr * gradients["w"]
+            model.w.sub_(lr * gradients["w"])
     weights = {"w": model.w.detach().clone()}
     update, kept = method.finish(local, weights, steps)
     return weights, update, kept

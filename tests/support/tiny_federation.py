@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ METHOD_NAMES = tuple(METHODS)
 TABLES: Tables = {Method: ("method", METHODS)}
 
 
-def make_method(name: str, **settings: object) -> Method:
+def make_method(name: str, **settings: Any) -> Method:
     """A method by its name, quick enough for tests; staged methods leave their warm-up early."""
     method: Method = read(Method, {"name": name, **settings}, "method", TABLES)
     training = replace(method.training, batch_size=8, lr=0.01, epochs=1)

@@ -11,7 +11,7 @@ class TorchCalls(TorchDispatchMode):
     """While it is in force, ``count`` grows by every operation, under torch's own name for it."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.count: Counter[str] = Counter()
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]

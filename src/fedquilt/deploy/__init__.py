@@ -1,1 +1,1 @@
-"""A study across hospitals: what both sides agree on, send, check and keep, without any network."""
+"""A study across hospitals: the agreement, the server side, the site side, and the network."""

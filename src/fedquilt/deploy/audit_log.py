@@ -1,4 +1,4 @@
-"""AuditLog: what left, what came and what was refused, when and how large; never whose images."""
+"""AuditLog: a log of the messages sent, received and refused, with sizes but no contents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AUDIT_FILE = "audit.jsonl"  # in the run folder and in a site's work folder
 
 
 class AuditLog:
-    """One JSON line per event, only ever appended to."""
+    """An append-only file with one JSON line per event."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +30,7 @@ class AuditLog:
 
 
 def part_sizes(update: Update) -> dict[str, dict[str, Any]]:
-    """What is written down of an update: its parts, by kind and size."""
+    """Return the kind and size of every part of an update, for the log."""
     return {
         name: {
             "kind": type(part).__name__,

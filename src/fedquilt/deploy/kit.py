@@ -1,4 +1,4 @@
-"""Kit: the folder a participant of a study receives, and what is in it."""
+"""Kit: the folder that each participant of a study receives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedquilt.core.errors import UserError
 from fedquilt.core.version import VERSION
 
-if TYPE_CHECKING:  # a study brings torch along, and FLARE's processes at a site live without it
+if TYPE_CHECKING:  # it imports torch, which FLARE's processes at a site do without
     from fedquilt.deploy.study import Study
 
 SERVER, COORDINATOR, AUTHORITY = "server", "coordinator", "authority"
@@ -22,7 +22,7 @@ KEPT_IN_STARTUP = (
 
 @dataclass(frozen=True)
 class Kit:
-    """Names of what is in a kit, in one place."""
+    """A kit's folder and the paths in it."""
 
     folder: Path
 
@@ -48,7 +48,7 @@ class Kit:
 
     @property
     def work(self) -> Path:
-        """What a running participant writes."""
+        """The folder that a running participant writes to."""
         return self.folder / "fedquilt"
 
     @property
@@ -65,7 +65,7 @@ class Kit:
         return self.startup / "rootCA.pem"
 
     def run_folder(self, study: Study) -> Path:
-        """Where the server keeps how far the study is."""
+        """The server's run folder of the study."""
         return self.work / "runs" / study.name
 
     def study(self) -> Study:
@@ -77,16 +77,16 @@ class Kit:
         return str(self._read_card()["role"])
 
     def require(self, role: str | None = None) -> None:
-        """A kit of this role (of some site, if left out) made by this version of fedquilt."""
+        """Raise UserError unless the kit has this role (default: any site) and this version."""
         card = self._read_card()
-        wanted = role or "site"
+        expected = role or "site"
         fits = card["role"] == role if role else card["role"] not in (SERVER, COORDINATOR)
         if not fits:
-            raise UserError(f"{self.folder} is the kit of {card['role']}; expected a {wanted}'s")
+            raise UserError(f"{self.folder} is the kit of {card['role']}; expected a {expected}'s")
         if card["fedquilt"] != VERSION:
             raise UserError(
-                f"the kit {self.folder} was made by fedquilt {card['fedquilt']}, here is "
-                f"{VERSION}: install the same version as the coordinator's"
+                f"the kit {self.folder} was made by fedquilt {card['fedquilt']}, this is "
+                f"{VERSION}; install the coordinator's version"
             )
 
     def _read_card(self) -> dict[str, Any]:
@@ -95,6 +95,6 @@ class Kit:
             card["role"], card["fedquilt"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
-                f"{self.folder} is not a whole start-up kit ({error}); ask the coordinator for it"
+                f"{self.folder} is not a complete kit ({error}); ask the coordinator for a new one"
             ) from error
         return card

@@ -1,4 +1,4 @@
-"""Study: what the coordinator and all sites agree on before training, and its limits."""
+"""Study: what the coordinator and all sites agree on before training (study.toml)."""
 
 from __future__ import annotations
 
@@ -20,35 +20,14 @@ from fedquilt.data.images.decoding import Fit
 from fedquilt.recipes.recipe import Recipe, read_settings, recipe_from
 from fedquilt.training.task import Task
 
-
-@dataclass(frozen=True, kw_only=True)
-class Rules:
-    """All waits are bounded; every default suits hospitals rather than tests."""
-
-    quorum: int = 2  # sites without which no round counts
-    start_seconds: float = 600.0  # wait for sites before a study starts or goes on
-    round_seconds: float = 3600.0  # wait for the updates of a round
-    late_seconds: float = 60.0  # wait for the others once enough have answered
-    lost_seconds: float = 30.0  # silence after which a site counts as gone
-    server_seconds: float = 120.0  # wait for a server that does not answer the coordinator
-    max_message_bytes: int = 2**31  # of one update
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            if getattr(self, each.name) <= 0:
-                raise UserError(
-                    f"study.rules.{each.name} is {getattr(self, each.name)}; it must be positive"
-                )
-
-
-ELSEWHERE = "at the sites"  # stands for paths that only the sites know
+AT_SITES = "at the sites"  # in place of paths that only the sites know
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 ORGANISATION = re.compile(r"[A-Za-z0-9_]{1,64}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """What every site turns its image files into."""
+    """The size and form into which every site decodes its image files."""
 
     size: int = 224
     channels: Literal[1, 3] = 3
@@ -58,7 +37,7 @@ class Images:
 
 @dataclass(frozen=True, kw_only=True)
 class StudySite:
-    """A hospital; which classes it annotates is part of the agreement and known to all."""
+    """A hospital and the classes it annotates, which all participants know."""
 
     name: str
     organisation: str
@@ -74,11 +53,11 @@ class StudySite:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerAddress:
-    """Where the server is."""
+    """The server's address, for sites and for the server itself."""
 
-    host: str  # the name that sites dial, and that the server's certificate is for
+    host: str  # the name that sites connect to, and that the server's certificate is for
     port: int = 8002
-    bind: str  # the one address the server listens on; 0.0.0.0 has to be written out
+    bind: str  # the only address the server listens on; 0.0.0.0 must be given explicitly
 
     def __post_init__(self) -> None:
         try:
@@ -91,7 +70,29 @@ class ServerAddress:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rules:
+    """Quorum, time limits and the size limit of messages; the defaults suit hospitals."""
+
+    quorum: int = 2  # the fewest sites whose updates make a round
+    start_seconds: float = 600.0  # wait for sites before a study is started or resumed
+    round_seconds: float = 3600.0  # wait for the updates of a round
+    late_seconds: float = 60.0  # wait for the remaining sites once there is a quorum
+    lost_seconds: float = 30.0  # without a heartbeat, a site counts as disconnected
+    server_seconds: float = 120.0  # wait for a server that does not answer the coordinator
+    max_message_bytes: int = 2**31  # of one update
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if getattr(self, each.name) <= 0:
+                raise UserError(
+                    f"study.rules.{each.name} is {getattr(self, each.name)}; it must be positive"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Study:
+    """Sites, classes, images, server, rules and recipe of one study."""
+
     name: str
     classes: tuple[str, ...]
     images: Images = Images()
@@ -99,14 +100,14 @@ class Study:
     server: ServerAddress
     rules: Rules = field(default_factory=Rules)
     recipe: Recipe
-    evaluate_on_server: bool = False  # the recipe's data are on the server: use their test part
+    evaluate_on_server: bool = False  # on the test split of the recipe's data
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.site_names):
             if not NAME.fullmatch(name):
                 raise UserError(
-                    f"{name!r} cannot name a study or a site: small letters, digits and hyphens, "
-                    "at most 63, because it is also a name in certificates"
+                    f"{name!r} cannot name a study or a site: use small letters, digits and "
+                    "hyphens, at most 63, because it is also a name in certificates"
                 )
         if len(set(self.site_names)) != len(self.sites) or len(self.sites) < 2:
             raise UserError("a study needs at least two sites, with distinct names")
@@ -130,7 +131,7 @@ class Study:
 
     @cached_property
     def task(self) -> Task:
-        """What is learnt; the same value as in a simulation of the same recipe."""
+        """The task, equal to that of a simulation of the same recipe."""
         recipe, images = self.recipe, self.images
         return Task(
             classes=self.classes,
@@ -143,12 +144,12 @@ class Study:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        whole: dict[str, Any] = plain(self, {}) | {"recipe": self.recipe.to_dict()}
-        return whole
+        settings: dict[str, Any] = plain(self, {}) | {"recipe": self.recipe.to_dict()}
+        return settings
 
     @cached_property
     def hash(self) -> str:
-        """Of all that a site agrees to; patience and addresses may change without a new kit."""
+        """Hash of what a site agrees to; time limits and addresses may change without new kits."""
         agreed = self.to_dict()
         for key in ("server", "rules", "evaluate_on_server"):
             agreed.pop(key)
@@ -161,13 +162,13 @@ class Study:
             for name in site.annotates:
                 if name not in self.classes:
                     raise UserError(
-                        f"site {site.name!r} annotates {name!r}, which is no class of the study"
+                        f"site {site.name!r} annotates {name!r}, which is not a class of the study"
                         f"{nearest(name, self.classes)}"
                     )
         annotated = {name for site in self.sites for name in site.annotates}
-        lonely = [name for name in self.classes if name not in annotated]
-        if lonely:
-            raise UserError(f"no site annotates {', '.join(lonely)}; leave the class out")
+        unannotated = [name for name in self.classes if name not in annotated]
+        if unannotated:
+            raise UserError(f"no site annotates {', '.join(unannotated)}; leave the class out")
 
     def _check_method(self) -> None:
         method = self.recipe.method
@@ -179,13 +180,13 @@ class Study:
 
 
 def read_study(path: Path) -> Study:
-    """A study from TOML or JSON; ``recipe`` is a table in it, or the path of a recipe."""
+    """Read a study from TOML or JSON; its ``recipe`` is a table or the path of a recipe file."""
     try:
         text = path.read_text(encoding="utf-8")
         settings = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise UserError(f"the study {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # no JSON, no TOML, or no text at all
+    except ValueError as error:  # not JSON, not TOML, or not text
         raise UserError(f"the study {path} is not valid {path.suffix[1:]}: {error}") from error
     if isinstance(settings.get("recipe"), str):
         settings["recipe"] = read_settings(path.resolve().parent / settings["recipe"])
@@ -193,20 +194,21 @@ def read_study(path: Path) -> Study:
 
 
 def study_from(settings: Mapping[str, Any]) -> Study:
+    """Build a study from plain settings; raise UserError for what does not fit."""
     given = dict(settings)
     images: Images = read(Images, given.get("images", {}), "study.images", {})
     recipe = given.get("recipe")
     if not isinstance(recipe, Mapping):
         raise UserError("study.recipe must be a table of settings, or the path of a recipe file")
-    at_sites = {
-        "data": {"name": "folder", "folder": ELSEWHERE, "labels": ELSEWHERE}
+    site_data = {
+        "data": {"name": "folder", "folder": AT_SITES, "labels": AT_SITES}
         | {"classes": given.get("classes"), **plain(images, {})},
         "partition": {"name": "natural", "by": "site"},
         "annotation": {"name": "recorded"},
     }
-    if not given.get("evaluate_on_server"):  # what is simulated elsewhere is not the sites' data
-        recipe = {key: value for key, value in recipe.items() if key not in at_sites}
+    if not given.get("evaluate_on_server"):  # a recipe's simulated data are not the sites' data
+        recipe = {key: value for key, value in recipe.items() if key not in site_data}
     study: Study = read(
-        Study, given | {"recipe": recipe_from(at_sites | dict(recipe))}, "study", {}
+        Study, given | {"recipe": recipe_from(site_data | dict(recipe))}, "study", {}
     )
     return study

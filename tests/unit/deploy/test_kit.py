@@ -1,4 +1,4 @@
-"""A kit is of one role and of one version of fedquilt."""
+"""A kit has one role and one version of fedquilt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _kit(folder: Path, **card: str) -> Kit:
     return kit
 
 
-def test_roles_are_told_apart(tmp_path: Path) -> None:
+def test_another_role_is_refused(tmp_path: Path) -> None:
     site, server = _kit(tmp_path / "a"), _kit(tmp_path / "b", role=SERVER)
     site.require()
     server.require(SERVER)
@@ -33,10 +33,10 @@ def test_roles_are_told_apart(tmp_path: Path) -> None:
 
 def test_another_version_is_refused_with_both_named(tmp_path: Path) -> None:
     kit = _kit(tmp_path, fedquilt="0.0.1")
-    with pytest.raises(UserError, match=f"made by fedquilt 0.0.1, here is {VERSION}"):
+    with pytest.raises(UserError, match=f"made by fedquilt 0.0.1, this is {VERSION}"):
         kit.require()
 
 
-def test_a_folder_that_is_no_kit_is_said_to_be_none(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="not a whole start-up kit"):
+def test_a_folder_that_is_not_a_kit_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a complete kit"):
         Kit(tmp_path).require()

@@ -1,4 +1,4 @@
-"""study.toml: read strictly, hashed by what sites agree to."""
+"""study.toml: read strictly, and hashed by what sites agree to."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from support.remote_sites import make_study
 from support.tiny_federation import make_federation, make_method
 
 from fedquilt.core.errors import UserError
-from fedquilt.deploy.study import ELSEWHERE, Study, read_study, study_from
+from fedquilt.deploy.study import AT_SITES, Study, read_study, study_from
 
 
 def _settings(**changes: Any) -> dict[str, Any]:
     return make_study(make_method("fedavg")).to_dict() | changes
 
 
-def test_a_study_comes_back_from_its_own_dictionary() -> None:
+def test_a_study_is_restored_from_its_dictionary() -> None:
     study = make_study(make_method("fedmlp"))
     again = study_from(study.to_dict())
     assert again.to_dict() == study.to_dict()
     assert again.hash == study.hash
 
 
-def test_its_task_is_that_of_the_simulation() -> None:
+def test_its_task_equals_the_simulations() -> None:
     method = make_method("fedavg")
     assert make_study(method).task == make_federation().fitted(method).task
 
 
-def test_patience_may_change_without_a_new_agreement_and_training_may_not() -> None:
+def test_rules_are_not_part_of_the_hash_but_training_is() -> None:
     study = make_study(make_method("fedavg"))
     assert study_from(_settings(rules={"quorum": 3})).hash == study.hash
     recipe = study.to_dict()["recipe"]
@@ -40,7 +40,7 @@ def test_patience_may_change_without_a_new_agreement_and_training_may_not() -> N
 def test_simulated_data_do_not_reach_a_study_unless_the_server_evaluates_on_them() -> None:
     simulated = {"name": "digits-mosaic", "classes": 3}
     recipe = make_study(make_method("fedavg")).to_dict()["recipe"] | {"data": simulated}
-    assert study_from(_settings(recipe=recipe)).recipe.data.folder == ELSEWHERE
+    assert study_from(_settings(recipe=recipe)).recipe.data.folder == AT_SITES
     evaluated = study_from(_settings(recipe=recipe, evaluate_on_server=True))
     assert evaluated.recipe.to_dict()["data"]["name"] == "digits-mosaic"
 

@@ -1,1 +1,1 @@
-"""What the server and a site send each other."""
+"""The messages between server and sites, and the channel that carries them."""

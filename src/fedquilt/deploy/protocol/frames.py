@@ -1,11 +1,11 @@
-"""Messages on a pipe: eight bytes of length, then the message."""
+"""Frames on a pipe: eight bytes of length, then the content."""
 
 from __future__ import annotations
 
 from typing import IO
 
 LENGTH_BYTES = 8
-LARGEST = 2**34  # a pipe that claims more is not speaking this
+MAX_BYTES = 2**34  # a larger length means that the other end writes no frames
 
 
 def write_frame(pipe: IO[bytes], content: bytes) -> None:
@@ -15,14 +15,14 @@ def write_frame(pipe: IO[bytes], content: bytes) -> None:
 
 
 def read_frame(pipe: IO[bytes]) -> bytes:
-    """Raises EOFError when the other end is gone."""
-    length = int.from_bytes(_exactly(pipe, LENGTH_BYTES), "big")
-    if length > LARGEST:
-        raise ValueError(f"a frame of {length} bytes")
-    return _exactly(pipe, length)
+    """Return the next frame; raise EOFError if the other end has closed the pipe."""
+    length = int.from_bytes(_read_exactly(pipe, LENGTH_BYTES), "big")
+    if length > MAX_BYTES:
+        raise ValueError(f"a frame of {length} bytes; expected at most {MAX_BYTES}")
+    return _read_exactly(pipe, length)
 
 
-def _exactly(pipe: IO[bytes], count: int) -> bytes:
+def _read_exactly(pipe: IO[bytes], count: int) -> bytes:
     content = pipe.read(count)
     if content is None or len(content) < count:
         raise EOFError

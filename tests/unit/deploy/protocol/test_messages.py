@@ -1,4 +1,4 @@
-"""Messages: nothing is lost on the way, and nothing but a whole message is read."""
+"""Messages: packing loses nothing, and unpacking refuses everything but a valid message."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TREE = {
 }
 
 
-def test_a_tree_comes_back_with_every_bit_and_every_empty_branch() -> None:
+def test_a_tree_is_restored_with_every_bit_and_every_empty_branch() -> None:
     back = unpack(pack(Message({"round": 3, "kind": "train"}, TREE)))
     assert back.facts == {"round": 3, "kind": "train"}
     assert same_bits(back.tree, TREE)
@@ -41,7 +41,7 @@ def test_tensors_that_share_memory_and_views_are_sent_whole() -> None:
     assert same_bits(unpack(pack(Message({}, tree))).tree, tree)
 
 
-def test_an_update_comes_back_with_its_kinds_weights_and_marks() -> None:
+def test_an_update_is_restored_with_its_kinds_weights_and_flags() -> None:
     update = {
         "count": Sum(torch.tensor([2.0])),
         "body": Mean({"w": torch.ones(2)}, 5.0),
@@ -73,7 +73,7 @@ def test_an_update_comes_back_with_its_kinds_weights_and_marks() -> None:
         b"\x80\x04\x95" + bytes(40),  # how a pickle begins
     ],
 )
-def test_what_is_no_message_is_refused(content: bytes) -> None:
+def test_invalid_bytes_are_refused(content: bytes) -> None:
     with pytest.raises(BadMessage):
         unpack(content)
 

@@ -1,4 +1,4 @@
-"""What we write without copies is what the library reads."""
+"""The safetensors library reads what we write without copies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_the_library_reads_every_dtype_and_shape() -> None:
     assert same_bits(load(b"".join(as_safetensors(tree))), tree)
 
 
-def test_an_empty_tree_is_a_whole_file() -> None:
+def test_an_empty_tree_is_a_valid_file() -> None:
     assert load(b"".join(as_safetensors({}))) == {}
 
 

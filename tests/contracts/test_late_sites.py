@@ -1,4 +1,4 @@
-"""A site that joins after a study has begun takes part from then on, under every method."""
+"""Under every method a site may join late and takes part from then on."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from fedquilt.engines.client_states import StatesInMemory
 from fedquilt.training.method import Method, State
 from fedquilt.training.rounds import run_rounds, start_server
 
-BOUNDS = ("centralised", "full-labels")  # have no sites
+BOUNDS = ("centralised", "full-labels")  # for simulations only
 LATE = "site-2"
 
 
 @pytest.mark.parametrize("name", [name for name in METHOD_NAMES if name not in BOUNDS])
-def test_a_late_site_is_counted_as_if_it_had_only_sat_out(name: str, tmp_path: Path) -> None:
+def test_a_late_site_counts_like_a_client_not_drawn_before(name: str, tmp_path: Path) -> None:
     """It misses the survey and the first round; the two others annotate every class."""
     method = make_method(name)
     study = make_study(method, quorum=2)
     sites = make_sites(study, tmp_path)
-    punctual = {site: rounds for site, rounds in sites.items() if site != LATE}
-    engine = make_engine(study, CallingChannel(punctual), tmp_path)
+    on_time = {site: client for site, client in sites.items() if site != LATE}
+    engine = make_engine(study, CallingChannel(on_time), tmp_path)
     server = start_server(method, study.task, engine)
     first = next(iter(run_rounds(method, study.task, engine, server)))
     assert LATE not in first.cohort
@@ -38,7 +38,7 @@ def test_a_late_site_is_counted_as_if_it_had_only_sat_out(name: str, tmp_path: P
 
 
 def _in_one_process(method: Method) -> State:
-    """The same study as a simulation whose third client is drawn from the second round on."""
+    """Return the server of a simulation whose third client is drawn from round 2 on."""
     federation = make_clients(method)
     task, engine = federation.task, federation.engine(StatesInMemory())
     two = {client: data for client, data in federation.clients.items() if client != LATE}

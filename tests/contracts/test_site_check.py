@@ -1,4 +1,4 @@
-"""``fedquilt site check`` foretells, for every method, exactly what then leaves the site."""
+"""For every method, ``fedquilt site check`` lists exactly what then leaves the site."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DATA: dict[str, Any] = {
     },
 }
 ROUNDS = {"once": [1], "every round": [3], "most rounds": [2], "some rounds": [1, 2]}  # of three
-# Some parts leave only with settings of their own.
+# Some parts leave only with certain settings.
 CASES = [(name, {}) for name in METHOD_NAMES if name not in BOUNDS]
 CASES.append(("fssl", {"labelled_weight": 0.5}))
 every_case = pytest.mark.parametrize(
@@ -59,7 +59,7 @@ every_case = pytest.mark.parametrize(
 
 
 class Hospitals:
-    """Two sites on disk, as a demonstration would write them."""
+    """Two sites on disk, as the demo writes them."""
 
     def __init__(self, folder: Path) -> None:
         simulation = simulate(recipe_from({**DATA, "method": {"name": "fedavg"}}), folder / "cache")
@@ -119,25 +119,25 @@ def kit_of(study: Study, folder: Path) -> Kit:
 
 
 @every_case
-def test_what_leaves_is_what_the_check_has_foretold(
+def test_what_leaves_is_what_the_check_listed(
     name: str, settings: dict[str, object], hospitals: Hospitals, tmp_path: Path
 ) -> None:
     study = hospitals.study(make_method(name, **settings))
     found = check_site(kit_of(study, tmp_path / "kit"), hospitals.settings[SITE])
-    foretold = {row.part: row for row in found.leaving}
-    assert len(foretold) == len(found.leaving)
+    listed = {row.part: row for row in found.leaving}
+    assert len(listed) == len(found.leaving)
     run(study, hospitals, tmp_path)
-    sent = [line for line in trail(tmp_path) if line["event"] == "sent"]
+    sent = [line for line in audit_log(tmp_path) if line["event"] == "sent"]
     assert [line["kind"] for line in sent] == ["survey", "train", "train", "train"]
     for line in sent:
         for part, facts in line["parts"].items():
-            row = foretold[part]
+            row = listed[part]
             assert (row.when == "once") == (line["kind"] == "survey"), part
             if row.when != "some rounds":
                 assert (row.kind, row.numbers) == (facts["kind"], facts["numbers"]), part
                 assert row.bytes == facts["bytes"], part
-    assert set(foretold) == {part for line in sent for part in line["parts"]}
-    for part, row in foretold.items():
+    assert set(listed) == {part for line in sent for part in line["parts"]}
+    for part, row in listed.items():
         rounds = sum(part in line["parts"] for line in sent)
         assert rounds in ROUNDS[row.when], part
 
@@ -149,20 +149,20 @@ def run(study: Study, hospitals: Hospitals, folder: Path) -> None:
     assert len(list(run_rounds(method, study.task, engine, server))) == 3
 
 
-def trail(folder: Path) -> list[dict[str, Any]]:
+def audit_log(folder: Path) -> list[dict[str, Any]]:
     lines = (folder / SITE / "audit.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
 
 @every_case
-def test_every_part_is_printed_in_words(
+def test_every_part_is_printed(
     name: str, settings: dict[str, object], hospitals: Hospitals, tmp_path: Path
 ) -> None:
     study = hospitals.study(make_method(name, **settings))
     found = check_site(kit_of(study, tmp_path), hospitals.settings[SITE])
     lines = printed(found)
-    assert found.is_fine
-    assert f"nothing about fewer than {FLOOR} patients leaves" in found.sentences()
+    assert found.is_ok
+    assert f"nothing about fewer than {FLOOR} patients leaves" in found.lines()
     for row in found.leaving:
         (cells,) = (line for line in lines if line[0] == row.part)
         assert len(cells) == 7
@@ -184,6 +184,6 @@ def printed(found: SiteCheck) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("name", BOUNDS)
-def test_bounds_never_become_a_study(name: str, hospitals: Hospitals) -> None:
+def test_bounds_are_refused(name: str, hospitals: Hospitals) -> None:
     with pytest.raises(UserError, match="a bound for simulations"):
         hospitals.study(make_method(name))

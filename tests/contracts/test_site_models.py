@@ -1,4 +1,4 @@
-"""Every method's model at a site is the one that a run on one machine has for that client."""
+"""Under every method a site's model equals that client's model in a simulation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedquilt.engines.client_states import StatesInMemory
 from fedquilt.training.method import Method, State
 from fedquilt.training.rounds import run_rounds, start_server
 
-BOUNDS = ("centralised", "full-labels")  # have no sites
+BOUNDS = ("centralised", "full-labels")  # for simulations only
 OWN = {"site-aware", "scene-gcn", "local-only", "flexible-fl"}
 PART = {"fedaws", "fedalc"}  # a site receives the rows of its own classes only
 METHODS = [name for name in METHOD_NAMES if name not in BOUNDS]
@@ -22,16 +22,16 @@ SITES = ("site-0", "site-1", "site-2")
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_after_the_end_every_site_has_the_model_of_one_process(name: str, tmp_path: Path) -> None:
+def test_after_the_end_every_site_has_the_simulations_model(name: str, tmp_path: Path) -> None:
     method = make_method(name)
     server = _remote_study(method, tmp_path, cohort_size=2)
     found = _kept(tmp_path)
     assert {model.rounds for model in found.values()} == {3}
     kind = "own" if name in OWN else "part" if name in PART else "global"
     assert {model.kind for model in found.values()} == {kind}
-    everybodys = method.global_weights(server)
-    assert (everybodys is None) == (kind == "own")
-    expected = dict.fromkeys(SITES, everybodys)
+    shared = method.global_weights(server)
+    assert (shared is None) == (kind == "own")
+    expected = dict.fromkeys(SITES, shared)
     if kind != "global":
         expected = _in_one_process(method, cohort_size=2)
     for site, model in found.items():
@@ -43,7 +43,7 @@ def test_a_site_that_never_trained_has_no_model_of_its_own(name: str, tmp_path: 
     method = make_method(name)
     study = make_study(method, quorum=2)
     sites = make_sites(study, tmp_path)
-    without = {site: rounds for site, rounds in sites.items() if site != "site-2"}
+    without = {site: client for site, client in sites.items() if site != "site-2"}
     engine = make_engine(study, CallingChannel(without), tmp_path)
     server = start_server(method, study.task, engine)
     for round_ in run_rounds(method, study.task, engine, server):

@@ -1,1 +1,1 @@
-"""A site's half of a study."""
+"""The site side of a study."""

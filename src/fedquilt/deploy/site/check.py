@@ -1,4 +1,4 @@
-"""check_site(): a site's data against the study, and exactly what would leave the site."""
+"""check_site(): checks a site's data against the study and lists what would leave the site."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ from rich.table import Table
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.site.data import load_site_data
 from fedquilt.deploy.site.settings import SiteSettings
-from fedquilt.privacy.disclosure_report import Leaving, what_would_leave
+from fedquilt.privacy.disclosure_report import LeavingPart, what_would_leave
 from fedquilt.privacy.site_policy import SitePolicy
 
-UNKNOWN = "not known yet"  # of a part that leaves in later rounds only
+UNKNOWN = "not known yet"  # for a part that leaves in later rounds only
 
 
 @dataclass(frozen=True)
 class SiteCheck:
+    """The result of ``check_site``."""
+
     study: str
     site: str
     images: int
     annotated: dict[str, tuple[int, int]]  # class -> annotated images, positives
     policy: SitePolicy
-    leaving: tuple[Leaving, ...]
+    leaving: tuple[LeavingPart, ...]
 
     @property
-    def is_fine(self) -> bool:
-        """Whether the site's policy lets everything out that the study needs."""
+    def is_ok(self) -> bool:
+        """Whether the site's policy permits every part that the study needs."""
         return all(each.refused is None for each in self.leaving)
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "ok": self.is_fine,
+            "ok": self.is_ok,
             "study": self.study,
             "site": self.site,
             "images": self.images,
@@ -40,7 +42,7 @@ class SiteCheck:
             "leaving": [each.to_dict() for each in self.leaving],
         }
 
-    def sentences(self) -> list[str]:
+    def lines(self) -> list[str]:
         lines = [f"{self.site} in {self.study}: {self.images:,} images to train on"]
         lines += [
             f"{name}: {known:,} annotated, {positive:,} of them positive"
@@ -50,11 +52,11 @@ class SiteCheck:
 
 
 def check_site(kit: Kit, settings: SiteSettings) -> SiteCheck:
-    """Reads and decodes the data; trains nothing and sends nothing."""
+    """Read and decode the site's data; train nothing and send nothing."""
     study, site = kit.study(), kit.role()
     data = load_site_data(study, site, settings)
     policy = settings.policy.tightened(SitePolicy(min_cell=study.recipe.min_cell))
-    task = replace(study.task, model=study.task.model.for_weights_at_hand())
+    task = replace(study.task, model=study.task.model.for_loading())
     counts = zip(data.annotated_counts().tolist(), data.positive_counts().tolist())
     annotated = {name: pair for name, pair in zip(study.classes, counts) if pair[0]}
     leaving = what_would_leave(study.recipe.method, data, task, policy)

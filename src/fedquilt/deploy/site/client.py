@@ -1,4 +1,4 @@
-"""SiteClient: a site's half of a study; it answers what the server asks, within its own policy."""
+"""SiteClient: answers the server's requests within the site's policy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedquilt.deploy.site.model import SiteModel, model_at
 from fedquilt.deploy.site.states import SiteStates
 from fedquilt.deploy.study import Study
 from fedquilt.privacy.site_policy import SitePolicy
-from fedquilt.privacy.transform import released, released_survey
+from fedquilt.privacy.transform import apply_survey_transforms, apply_transforms
 from fedquilt.training.client import Workspace, run_client
 from fedquilt.training.method import State
 
@@ -34,10 +34,12 @@ log = logging.getLogger(__name__)
 
 
 class RefusedRequest(ValueError):
-    """What the site will not do; the reason is its own and may be told to the server."""
+    """Raised for a request that the site refuses; the reason is sent to the server."""
 
 
 class SiteClient:
+    """A site's data, states, model and policy in one study."""
+
     def __init__(
         self,
         study: Study,
@@ -45,44 +47,48 @@ class SiteClient:
         states: SiteStates,
         model: SiteModel,
         policy: SitePolicy,
-        trail: AuditLog,
+        audit_log: AuditLog,
         device: str = "cpu",
     ) -> None:
-        self._study, self._data, self._trail = study, data, trail
+        self._study, self._data, self._audit_log = study, data, audit_log
         self._states, self._model = states, model
         self._policy = policy.tightened(SitePolicy(min_cell=study.recipe.min_cell))
         self._transforms = (self._policy,)
-        # The server sends every weight, so no site needs the file that the study starts from.
-        self._task = replace(study.task, model=study.task.model.for_weights_at_hand())
+        # The server sends all weights, so a site does not need the pretrained file.
+        self._task = replace(study.task, model=study.task.model.for_loading())
         self._workspace = Workspace.of(self._task, torch.device(device))
 
     def answer(self, request: bytes) -> bytes:
-        """The reply to one request, which for anything that goes wrong is an error's name."""
-        facts: dict[str, Any] = self._facts({})
+        """Return the reply to a request; if anything fails, a reply with the error's name."""
+        facts: dict[str, Any] = self._reply_facts({})
         try:
             message = unpack(request)
-            facts = self._facts(message.facts)
-            self._agree(message.facts)
-            self._trail.record("received", **_short(facts), bytes=len(request))
-            update = self._work(message)
+            facts = self._reply_facts(message.facts)
+            self._check_request(message.facts)
+            self._audit_log.record("received", **_log_facts(facts), bytes=len(request))
+            update = self._handle(message)
             reply = pack(update_message(facts, update))
         except (BadMessage, RefusedRequest) as error:
-            return self._failed(facts, type(error).__name__, str(error))
+            return self._error_reply(facts, type(error).__name__, str(error))
         except Exception as error:
-            # Its text may hold file names: it stays in the site's own log.
+            # The text may contain file names, so it stays in the site's log.
             log.exception("round %s failed", facts.get("round"))
-            return self._failed(facts, type(error).__name__, "the site's own log says more")
-        self._trail.record("sent", **_short(facts), bytes=len(reply), parts=part_sizes(update))
+            return self._error_reply(facts, type(error).__name__, "see the site's log")
+        self._audit_log.record(
+            "sent", **_log_facts(facts), bytes=len(reply), parts=part_sizes(update)
+        )
         return reply
 
-    def _work(self, message: Message) -> Update:
+    def _handle(self, message: Message) -> Update:
         if message.facts["kind"] == "survey":
             return self._survey()
         return self._end(message) if message.facts["kind"] == END else self._train(message)
 
     def _survey(self) -> Update:
         method = self._study.recipe.method
-        return released_survey(self._transforms, method, self._data, method.survey(self._data))
+        return apply_survey_transforms(
+            self._transforms, method, self._data, method.survey(self._data)
+        )
 
     def _train(self, message: Message) -> Update:
         method, round_index = self._study.recipe.method, message.facts["round"]
@@ -95,33 +101,33 @@ class SiteClient:
             self._states.before(round_index),
             round_index,
         )
-        update = released(self._transforms, method, self._data, kept["method"], update)
+        update = apply_transforms(self._transforms, method, self._data, kept["method"], update)
         self._states.keep(round_index, kept)
         self._keep_model(message, kept)
         return update
 
     def _end(self, message: Message) -> Update:
-        """What the server made of the last round completes the site's model; nothing leaves."""
+        """Update the site's model from the final broadcast; the reply is empty."""
         self._keep_model(message, self._states.before(message.facts["round"]))
         return {}
 
     def _keep_model(self, message: Message, kept: State) -> None:
-        rounds = message.facts["round"]  # as many as the server had behind it when it sent this
+        rounds = message.facts["round"]  # finished by the server when it sent this
         model = model_at(self._study, self._data.name, message.tree, kept, rounds)
         if model is not None:
             self._model.keep(model)
 
-    def _agree(self, facts: Mapping[str, Any]) -> None:
-        """Refuse whatever is not exactly the study this site agreed to."""
+    def _check_request(self, facts: Mapping[str, Any]) -> None:
+        """Raise RefusedRequest unless the request is part of the study this site agreed to."""
         if facts.get("version") != VERSION:
             raise RefusedRequest(
-                f"the server runs fedquilt {facts.get('version')}, this site {VERSION}: install "
+                f"the server runs fedquilt {facts.get('version')}, this site {VERSION}; install "
                 "the same version on both"
             )
         if facts.get("study") != self._study.hash:
             raise RefusedRequest("this is not the study that the site's kit was made for")
         if facts.get("site") not in (self._data.name, EVERY_SITE):
-            raise RefusedRequest(f"this request is for another site than {self._data.name!r}")
+            raise RefusedRequest(f"this request is for another site, not for {self._data.name!r}")
         if facts.get("kind") not in ("survey", "train", END):
             raise RefusedRequest(f"unknown request {facts.get('kind')!r}")
         refusal = self._policy.refuses_method(self._study.recipe.method)
@@ -133,20 +139,20 @@ class SiteClient:
         if type(index) is not int or index not in expected:
             raise RefusedRequest(f"the study has no round {index!r}")
 
-    def _failed(self, facts: Mapping[str, Any], name: str, text: str) -> bytes:
-        self._trail.record("failed", **_short(facts), error=name)
+    def _error_reply(self, facts: Mapping[str, Any], name: str, text: str) -> bytes:
+        self._audit_log.record("failed", **_log_facts(facts), error=name)
         failure = {"error": name, "text": text}
         return pack(Message({**facts, **failure}, {}))
 
-    def _facts(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def _reply_facts(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            "kind": asked.get("kind"),
+            "kind": request.get("kind"),
             "study": self._study.hash,
             "version": VERSION,
             "site": self._data.name,
-            "round": asked.get("round"),
+            "round": request.get("round"),
         }
 
 
-def _short(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _log_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {key: facts[key] for key in ("kind", "round", "study") if key in facts}

@@ -1,4 +1,4 @@
-"""A site's own images and labels, as the study's client of that name."""
+"""Load a site's images and labels as the study's client of that name."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fedquilt.deploy.study import Study
 
 
 def site_source(study: Study, site: str, files: SiteFiles) -> Folder:
-    """The site's files, decoded as the study wants, with the classes the site has declared."""
-    images, declared = study.images, study.site(site).annotates
+    """Return the source of the site's files, decoded as the study says, for its classes only."""
+    images, annotates = study.images, study.site(site).annotates
     return Folder(
         **asdict(files),
-        classes=tuple(name for name in study.classes if name in declared),
+        classes=tuple(name for name in study.classes if name in annotates),
         size=images.size,
         channels=images.channels,
         fit=images.fit,
@@ -36,7 +36,7 @@ def load_site_data(study: Study, site: str, settings: SiteSettings) -> ClientDat
 
 
 def as_client(study: Study, site: str, train: MultiLabelDataset, secret: bytes) -> ClientData:
-    """Labels in the study's order; a class that the site has not declared is not annotated."""
+    """Return the data with the study's classes; those that the site lacks are unannotated."""
     labels = torch.zeros(len(train), len(study.classes), dtype=torch.uint8)
     known = torch.zeros(len(train), len(study.classes), dtype=torch.bool)
     columns = [study.classes.index(name) for name in train.classes]
@@ -46,10 +46,11 @@ def as_client(study: Study, site: str, train: MultiLabelDataset, secret: bytes) 
     if blank:
         raise UserError(
             f"the study says that {site} annotates {', '.join(blank)}, but no image here has a "
-            "label for it; mend the label file, or agree on another study"
+            "label for it; fix the label file, or have the coordinator change the study's "
+            "`annotates`"
         )
-    whole = replace(train, labels=labels, known=known, classes=study.classes)
-    return ClientData.of(whole, Holding(site, torch.arange(len(train)), known), secret)
+    complete = replace(train, labels=labels, known=known, classes=study.classes)
+    return ClientData.of(complete, Holding(site, torch.arange(len(train)), known), secret)
 
 
 def _secret(settings: SiteSettings) -> bytes:
@@ -58,4 +59,6 @@ def _secret(settings: SiteSettings) -> bytes:
     try:
         return Path(settings.secret_file).read_bytes().strip()
     except OSError as error:
-        raise UserError(f"the site's secret_file cannot be read: {error.strerror}") from error
+        raise UserError(
+            f"the site's secret_file {settings.secret_file} cannot be read: {error.strerror}"
+        ) from error

@@ -1,4 +1,4 @@
-"""SiteSettings: what a site writes into its site.toml, which never leaves it."""
+"""SiteSettings: the content of a site's site.toml, which never leaves the site."""
 
 from __future__ import annotations
 
@@ -14,32 +14,34 @@ from fedquilt.privacy.site_policy import SitePolicy
 
 @dataclass(frozen=True, kw_only=True)
 class SiteFiles:
-    """Where the site's images and labels are; how images are decoded is the study's choice."""
+    """Where the site's images and labels are; the study says how images are decoded."""
 
     folder: str
     labels: str  # the CSV file
     image_column: str = "image"
     patient_column: str | None = None
-    split_column: str | None = None  # only rows marked train (or val) are trained on
+    split_column: str | None = None  # rows marked train or val are used for training
     ignore_columns: tuple[str, ...] = ()
     uncertain: Uncertain = "ignore"
-    label_names: str | None = None  # TOML file that translates the site's label names
-    test_share: float = 0.2  # held out for the site itself, where there is no split column
+    label_names: str | None = None  # TOML file that maps the site's label names to the study's
+    test_share: float = 0.2  # held out for the site itself, if there is no split column
     split_seed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class SiteSettings:
+    """Data, policy and local settings of one site."""
+
     data: SiteFiles
     policy: SitePolicy = SitePolicy()
     secret_file: str | None = None  # a key that the sites share and the server does not know
     work_folder: str = "fedquilt-site"  # states between rounds, decoded images, logs
     device: str = "cpu"
-    register_seconds: float = 60.0  # a site that has not joined by then says why and ends
+    register_seconds: float = 60.0  # time to join, after which the site stops with an error
 
 
 def read_site_settings(path: Path) -> SiteSettings:
-    """Relative paths in the file start at its own folder."""
+    """Read site.toml; relative paths in it start at its folder."""
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -49,7 +51,7 @@ def read_site_settings(path: Path) -> SiteSettings:
     settings: SiteSettings = read(SiteSettings, given, "site", {})
     here = path.resolve().parent
 
-    def anchored(name: str | None) -> str | None:
+    def absolute(name: str | None) -> str | None:
         return None if name is None else str(here / name)
 
     files = settings.data
@@ -59,8 +61,8 @@ def read_site_settings(path: Path) -> SiteSettings:
             files,
             folder=str(here / files.folder),
             labels=str(here / files.labels),
-            label_names=anchored(files.label_names),
+            label_names=absolute(files.label_names),
         ),
-        secret_file=anchored(settings.secret_file),
+        secret_file=absolute(settings.secret_file),
         work_folder=str(here / settings.work_folder),
     )

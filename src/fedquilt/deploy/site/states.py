@@ -1,4 +1,4 @@
-"""SiteStates: a site's own memory between rounds, on its own disk, for one study."""
+"""SiteStates: the client state of one site and study, on the site's disk."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fedquilt.deploy.study import Study
 from fedquilt.runs.object_store import DamagedObject, ObjectStore
 from fedquilt.training.method import State
 
-KEPT = 4  # the server can fall back by two checkpoints, and may ask for the round in between again
+KEPT = 4  # the server may fall back by two checkpoints and repeat the rounds after them
 STATES = "states"  # in a site's work folder
 _NAME = re.compile(r"after-(\d{6})\.json")
 
 
 class SiteStates:
-    """The states after the last few rounds this site took part in.
+    """The states after the last few rounds that this site took part in.
 
-    A server that was killed asks for its last round again. The site then starts from the state it
-    had before that round, so that the repeated round gives the same bits.
+    A server that was killed repeats its last round. The site then starts from the state it had
+    before that round, so that the repeated round gives the same bits.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -29,19 +29,19 @@ class SiteStates:
         self._objects = ObjectStore(folder / "objects")
 
     def before(self, round_index: int) -> State:
-        """The newest state from before this round; empty if the site never took part."""
+        """Return the newest state before this round; empty if the site never took part."""
         for count, path in self._newest_first():
             if count > round_index:
                 continue
             try:
                 state: State = self._objects.get(_key(path))
-            except DamagedObject:  # as if the site had missed that round
+            except DamagedObject:  # treated as if the site had missed that round
                 continue
             return state
         return {}
 
     def keep(self, round_index: int, state: State) -> None:
-        """The state after this round; what was kept of later rounds never happened."""
+        """Save the state after this round, and delete states of later rounds."""
         key = self._objects.put(state)
         self._objects.make_durable({key})
         path = self._folder / f"after-{round_index + 1:06d}.json"
@@ -58,12 +58,12 @@ class SiteStates:
 
 
 def study_folder(work: Path, study: Study, site: str) -> Path:
-    """Where a site keeps what belongs to this study, exactly as it was agreed on."""
+    """Return the folder for a site's states and model of exactly this study."""
     return work / STATES / study.name / site / study.hash[:16]
 
 
 def all_studies(work: Path) -> list[Path]:
-    """Such folders of any study, site and agreement."""
+    """Return all such folders in the work folder."""
     return sorted(path for path in (work / STATES).glob("*/*/*") if path.is_dir())
 
 

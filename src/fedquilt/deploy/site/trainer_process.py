@@ -1,4 +1,4 @@
-"""TrainerProcess: training in a process of its own, so that its crash is only a missing update."""
+"""TrainerProcess: runs training in a child process, so that a crash costs only one update."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 from fedquilt.deploy.protocol.frames import read_frame, write_frame
 
 log = logging.getLogger(__name__)
-GLANCE = 0.2  # seconds between looks at whether the work is still wanted
+POLL_SECONDS = 0.2  # between checks whether the request was cancelled
 
 
-class Interrupted(Exception):
-    """The server no longer wants an answer."""
+class Cancelled(Exception):
+    """Raised when the server no longer waits for the reply."""
 
 
 class TrainerProcess:
-    """Started anew whenever it is gone; it ends by itself when its parent does."""
+    """A training process that is restarted if it died, and ends when its parent ends."""
 
     def __init__(self, kit: Path, settings: Path) -> None:
         self._kit = kit
@@ -45,43 +45,43 @@ class TrainerProcess:
             self._process.wait()
             self._process = None
 
-    def ask(self, request: bytes, is_unwanted: Callable[[], bool]) -> bytes:
-        """The trainer's answer; if it died over the question, an answer that says so."""
+    def ask(self, request: bytes, is_cancelled: Callable[[], bool]) -> bytes:
+        """Return the trainer's reply; if it died, return an error reply in its place."""
         if self._process is None or self._process.poll() is not None:
             self.start()
         process = self._process
         assert process is not None
-        answers: queue.Queue[bytes | None] = queue.Queue()
-        threading.Thread(target=_converse, args=(process, request, answers), daemon=True).start()
+        replies: queue.Queue[bytes | None] = queue.Queue()
+        threading.Thread(target=_exchange, args=(process, request, replies), daemon=True).start()
         while True:
             try:
-                answer = answers.get(timeout=GLANCE)
+                reply = replies.get(timeout=POLL_SECONDS)
                 break
             except queue.Empty:
-                if is_unwanted():
+                if is_cancelled():
                     self.stop()
-                    raise Interrupted from None
-        if answer is not None:
-            return answer
+                    raise Cancelled from None
+        if reply is not None:
+            return reply
         code = process.wait()
         self.stop()
-        return _crashed(request, code, self._kit)
+        return _crash_reply(request, code, self._kit)
 
 
-def _converse(
-    process: subprocess.Popen[bytes], request: bytes, answers: queue.Queue[bytes | None]
+def _exchange(
+    process: subprocess.Popen[bytes], request: bytes, replies: queue.Queue[bytes | None]
 ) -> None:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
         write_frame(process.stdin, request)
-        answers.put(read_frame(process.stdout))
+        replies.put(read_frame(process.stdout))
     except (OSError, ValueError, EOFError):
-        answers.put(None)
+        replies.put(None)
 
 
-def _crashed(request: bytes, code: int, kit: Path) -> bytes:
-    """Said in the trainer's place; torch is imported only now."""
+def _crash_reply(request: bytes, code: int, kit: Path) -> bytes:
+    """Return an error reply in place of the trainer's. Imports torch, so only when needed."""
     from fedquilt.deploy.kit import Kit
     from fedquilt.deploy.protocol.messages import Message, pack, unpack
 

@@ -1,4 +1,4 @@
-"""A site's half: what it refuses, what it tells of errors, and what its audit trail holds."""
+"""SiteClient: the requests it refuses, its error replies, and its audit log."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _site(study: Study, folder: Path, policy: SitePolicy | None = None) -> SiteC
         ({"kind": "train", "round": 3}, "no round 3"),
     ],
 )
-def test_what_was_not_agreed_is_refused(
+def test_requests_outside_the_study_are_refused(
     changes: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     study = make_study(make_method("fedavg"))
@@ -79,12 +79,12 @@ def test_a_method_that_the_policy_does_not_accept_is_refused(tmp_path: Path) -> 
     assert "does not accept the method 'rscfed'" in reply.facts["text"]
 
 
-def test_bytes_that_are_no_message_are_answered_by_name(tmp_path: Path) -> None:
+def test_invalid_bytes_get_an_error_reply(tmp_path: Path) -> None:
     study = make_study(make_method("fedavg"))
     assert unpack(_site(study, tmp_path).answer(b"junk")).facts["error"] == "BadMessage"
 
 
-def test_an_errors_text_stays_at_the_site(
+def test_the_text_of_an_error_stays_at_the_site(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     study = make_study(make_method("fedavg"))
@@ -101,7 +101,7 @@ def test_an_errors_text_stays_at_the_site(
     assert "0042" not in (tmp_path / "site-0" / "audit.jsonl").read_text()
 
 
-def test_a_site_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_round_continues_without_a_site_that_fails(tmp_path: Path) -> None:
     method = make_method("fedavg")
     study = make_study(method)
     sites = make_sites(study, tmp_path)
@@ -113,8 +113,8 @@ def test_a_site_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None
     assert engine.last_exchange.missing["site-1"].startswith("IndexError")
 
 
-def test_a_restarted_site_goes_on_from_its_own_disk(tmp_path: Path) -> None:
-    """All sites are made anew before every round; control variates come back from their disks."""
+def test_a_restarted_site_resumes_from_its_disk(tmp_path: Path) -> None:
+    """All sites are recreated before every round and read control variates from disk."""
     method = make_method("scaffold")
     study = make_study(method)
     once = CallingChannel(make_sites(study, tmp_path / "once"))

@@ -1,4 +1,4 @@
-"""site.toml and a site's own data: read strictly, and turned into the study's client."""
+"""site.toml and a site's data: read strictly, and converted into the study's client."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_sites_files_give_the_client_of_the_simulation(tmp_path: Path) -> None
         ("[data\n", "not valid TOML"),
     ],
 )
-def test_wrong_settings_are_named(text: str, message: str, tmp_path: Path) -> None:
+def test_wrong_settings_are_refused(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "site.toml"
     path.write_text(text)
     with pytest.raises(UserError, match=message):

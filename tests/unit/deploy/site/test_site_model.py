@@ -1,4 +1,4 @@
-"""The model on a site's disk: one at a time, whole or found out, and of the right moment."""
+"""The model on a site's disk: replaced atomically, checked for damage, of the right round."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _model(number: float, rounds: int = 1) -> KeptModel:
     return KeptModel("hash", "site-0", "own", rounds, {"head.weight": torch.tensor([number])})
 
 
-def test_the_newest_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+def test_a_newer_model_replaces_the_old_one(tmp_path: Path) -> None:
     assert SiteModel(tmp_path).read() is None
     for rounds in (1, 2, 3):
         SiteModel(tmp_path).keep(_model(rounds * 0.5, rounds))
@@ -32,15 +32,15 @@ def test_the_newest_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     assert len(list((tmp_path / "model").iterdir())) == 1
 
 
-def test_a_model_that_was_written_halfway_leaves_the_one_before(
+def test_an_interrupted_write_leaves_the_old_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     SiteModel(tmp_path).keep(_model(1.0))
 
-    def cut(*details: object) -> None:
+    def fail(*details: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("fedquilt.deploy.site.model.write_json", cut)
+    monkeypatch.setattr("fedquilt.deploy.site.model.write_json", fail)
     with pytest.raises(OSError, match="no space"):
         SiteModel(tmp_path).keep(_model(2.0))
     found = SiteModel(tmp_path).read()
@@ -48,7 +48,7 @@ def test_a_model_that_was_written_halfway_leaves_the_one_before(
     assert found.weights["head.weight"].item() == 1.0
 
 
-def test_states_and_model_in_one_folder_leave_each_other_alone(tmp_path: Path) -> None:
+def test_states_and_model_share_a_folder(tmp_path: Path) -> None:
     states, model = SiteStates(tmp_path), SiteModel(tmp_path)
     states.keep(0, {"control": torch.tensor([7.0])})
     model.keep(_model(1.0))
@@ -58,7 +58,7 @@ def test_states_and_model_in_one_folder_leave_each_other_alone(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("damage", ["weights", "card", "kind", "gone"])
-def test_damage_is_found_out(damage: str, tmp_path: Path) -> None:
+def test_damage_is_detected(damage: str, tmp_path: Path) -> None:
     SiteModel(tmp_path).keep(_model(1.0))
     card, (weights,) = tmp_path / CARD, (tmp_path / "model").iterdir()
     if damage == "weights":
@@ -74,7 +74,7 @@ def test_damage_is_found_out(damage: str, tmp_path: Path) -> None:
         SiteModel(tmp_path).read()
 
 
-def test_before_the_end_it_is_the_site_s_part_after_the_round_with_what_it_received(
+def test_before_the_end_it_joins_the_sites_part_with_the_received_part(
     tmp_path: Path,
 ) -> None:
     method = make_method("flexible-fl")
@@ -87,5 +87,5 @@ def test_before_the_end_it_is_the_site_s_part_after_the_round_with_what_it_recei
     found = SiteModel(tmp_path / "site-0" / "states").read()
     kept = SiteStates(tmp_path / "site-0" / "states").before(2)
     assert found is not None
-    assert (found.kind, found.rounds) == ("own", 1)  # the server had one round behind it
+    assert (found.kind, found.rounds) == ("own", 1)  # the server had finished one round
     assert same_bits(found.weights, {**first["weights"], **kept["method"]["head"]})

@@ -1,4 +1,4 @@
-"""``fedquilt site model``: a folder that predict takes, or a clear word why there is none."""
+"""``fedquilt site model``: a folder for predict, or an error that says why there is none."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_sites_own_model_predicts_from_its_image_files(name: str, tmp_path: Pa
     hospital.run_study()
     result = hospital.model()
     assert result.exit_code == 0, result.stderr
-    assert f"the own model of {SITE} after 3 of 3 rounds" in result.stderr
+    assert f"{SITE}'s own model after 3 of 3 rounds" in result.stderr
     run = read_run(tmp_path / "model")
     weights = load_weights(run.folder, run.models.card, SITE)
     assert same_bits(weights, _own_in_one_process(make_method(name))[SITE])
@@ -103,7 +103,7 @@ def test_a_sites_own_model_predicts_from_its_image_files(name: str, tmp_path: Pa
     assert [row["probability"] for row in rows] == pytest.approx(by_tensor)
 
 
-def test_under_a_global_method_it_is_the_global_model_and_says_so(tmp_path: Path) -> None:
+def test_under_a_global_method_it_is_the_global_model(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path, make_method("fedavg"))
     server_run = hospital.run_study()
     result = hospital.model()
@@ -120,26 +120,26 @@ def test_under_a_global_method_it_is_the_global_model_and_says_so(tmp_path: Path
 def test_a_part_of_the_global_model_is_not_called_the_global_model(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path, make_method("fedaws"))
     hospital.run_study()
-    assert f"what {SITE} receives of the global model" in hospital.model().stderr
+    assert f"the part of the global model that {SITE} receives" in hospital.model().stderr
     assert read_run(tmp_path / "model").models.clients == (SITE,)
 
 
-def test_before_the_first_round_there_is_none(tmp_path: Path) -> None:
+def test_before_the_first_round_there_is_no_model(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path, make_method("flexible-fl"))
-    _check_refused(hospital, "has kept no model of tiny", "not finished a round")
+    _check_refused(hospital, "has no model of tiny", "not finished a round")
 
 
-def test_a_model_of_another_study_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_a_model_of_another_study_is_refused(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path, make_method("flexible-fl"))
     hospital.run_study()
     other = make_study(make_method("flexible-fl"), rounds=4)
     hospital.write_kit(other)
-    _check_refused(hospital, "has kept no model of tiny", "of other studies there is states/tiny")
+    _check_refused(hospital, "has no model of tiny", "found models of other studies: states/tiny")
     hospital.kept.rename(hospital.kept.with_name(other.hash[:16]))
     _check_refused(hospital, "holds the model of another study or site")
 
 
-def test_a_damaged_model_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_a_damaged_model_is_reported(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path, make_method("flexible-fl"))
     hospital.run_study()
     (weights,) = (hospital.kept / "model").iterdir()
@@ -155,10 +155,10 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert hospital.model().exit_code == 0
     again = hospital.model()
     assert again.exit_code == 1
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr
 
 
-def test_a_kit_that_is_no_sites_is_refused(tmp_path: Path) -> None:
+def test_a_kit_of_another_role_is_refused(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path, make_method("flexible-fl"))
     write_json(Kit(hospital.kit).card, {"role": "server", "fedquilt": VERSION})
     _check_refused(hospital, "is the kit of server; expected a site's")

@@ -1,4 +1,4 @@
-"""A site's states: the one before the round that is asked for, whatever happened in between."""
+"""SiteStates: returns the newest state before a round, also after restarts and damage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_repeated_round_starts_from_the_state_before_it(tmp_path: Path) -> Non
         states.keep(round_index, _state(round_index))
     again = SiteStates(tmp_path)  # another process, after a restart
     assert again.before(3) == _state(2)
-    assert again.before(2) == _state(1)  # the server lost round 2 and asks for it again
+    assert again.before(2) == _state(1)  # the server lost round 2 and repeats it
     again.keep(2, _state(20))
     assert again.before(3) == _state(20)
 
@@ -32,7 +32,7 @@ def test_missed_rounds_leave_the_last_state(tmp_path: Path) -> None:
     assert states.before(1) == {}
 
 
-def test_what_was_kept_of_later_rounds_is_forgotten(tmp_path: Path) -> None:
+def test_states_of_later_rounds_are_deleted(tmp_path: Path) -> None:
     states = SiteStates(tmp_path)
     for round_index in range(4):
         states.keep(round_index, _state(round_index))
@@ -48,7 +48,7 @@ def test_only_a_few_are_kept(tmp_path: Path) -> None:
     assert len(list((tmp_path / "objects").iterdir())) == KEPT
 
 
-def test_a_damaged_state_is_passed_over(tmp_path: Path) -> None:
+def test_a_damaged_state_is_skipped(tmp_path: Path) -> None:
     states = SiteStates(tmp_path)
     states.keep(0, _state(0))
     states.keep(1, _state(1))

@@ -1,4 +1,4 @@
-"""Tests with real processes over TLS: they need NVIDIA FLARE, which is an extra, and minutes."""
+"""Tests with real processes over TLS. They need the ``deploy`` extra and take minutes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def consortium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStudy]:
-    """Server and three sites that stay up, for short studies with FedAvg one after another."""
+    """A server and three sites that keep running, for several short studies with FedAvg."""
     from digits_recipe import recipe_settings
     from running_study import RunningStudy
 

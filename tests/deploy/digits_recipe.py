@@ -1,4 +1,4 @@
-"""A recipe and a study of three hospitals and three classes that train in a moment."""
+"""A small recipe and study with three sites and three classes."""
 
 from __future__ import annotations
 

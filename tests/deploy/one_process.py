@@ -1,4 +1,4 @@
-"""What one process gets with the participation that a study's history tells of."""
+"""The result of one process with the cohorts from a study's history."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def local_weights(study: RunningStudy) -> Weights:
 
 
 def largest_difference(study: RunningStudy) -> float:
-    """Of any weight, between that and what the study has ended with."""
+    """Return the largest difference between the weights of the study and of one process."""
     here, there = local_weights(study), load_file(study.run_folder / "model.safetensors")
     assert here.keys() == there.keys()
     return max(float((here[name] - there[name]).abs().max()) for name in here)

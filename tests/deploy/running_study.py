@@ -21,11 +21,11 @@ from fedquilt.deploy.nvflare.provision import provision
 from fedquilt.recipes.recipe import recipe_from
 from fedquilt.runs.simulation import Simulation, simulate
 
-MARK = "FEDQUILT_TEST_STUDY"  # in the environment of everything that a study starts
+MARK = "FEDQUILT_TEST_STUDY"  # environment variable of every process of a study
 
 
 class RunningStudy:
-    """Everything it starts ends with the ``with`` block; one may run its study several times."""
+    """Ends everything it started with the ``with`` block; the study may run several times."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class RunningStudy:
         assert not left, f"processes were left behind: {[each.info['cmdline'] for each in left]}"
 
     def _is_ours(self, process: psutil.Process) -> bool:
-        """By what it was told, or by what it inherited: also whatever others have started."""
-        words, inherited = process.info["cmdline"] or (), process.info["environ"] or {}
+        """Recognise a process, also an indirect child, by its arguments or its environment."""
+        arguments, environment = process.info["cmdline"] or (), process.info["environ"] or {}
         ours = str(self.folder)
-        return inherited.get(MARK) == ours or any(ours in word for word in words)
+        return environment.get(MARK) == ours or any(ours in each for each in arguments)
 
     def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.out").open("wb") as out:
@@ -78,14 +78,14 @@ class RunningStudy:
         return self.start(name, "site", "start", *self.files_of(name))
 
     @property
-    def coordinating(self) -> tuple[str, str]:
+    def coordinator_kit(self) -> tuple[str, str]:
         return "--kit", str(self.kits["coordinator"])
 
     def files_of(self, site: str) -> tuple[str, str]:
         return str(self.kits[site]), str(self.site_settings[site])
 
     def start_all(self) -> None:
-        """Whoever is not running yet; returns when all have joined."""
+        """Start all processes that are not running; return when all sites have joined."""
         if not self.is_running("server"):
             self.start_server()
         for name in self.study.site_names:
@@ -94,9 +94,9 @@ class RunningStudy:
         for name in self.study.site_names:
             self.wait_until(lambda each=name: "has joined" in self.said(each), 120, name)
 
-    def begin_anew(self) -> None:
-        """All are there, and nobody remembers a round."""
-        if self.is_running("submit"):  # a test that failed: its job may go on
+    def reset(self) -> None:
+        """Start all processes and delete the run and all states."""
+        if self.is_running("submit"):  # left by a failed test: its job may still run
             self.kill_all()
         shutil.rmtree(self.run_folder, ignore_errors=True)
         for name in self.study.site_names:
@@ -113,24 +113,26 @@ class RunningStudy:
             self.kill(name)
 
     def submit(self, *options: str, **rules: float) -> subprocess.Popen[bytes]:
-        """Other rules than the kits' need no new ones."""
+        """Submit the study, if given with other rules, which need no new kits."""
         study_file = self.study_file
         if rules:
-            study_file = self.folder / "impatient.json"
+            study_file = self.folder / "other_rules.json"
             settings = self.study.to_dict()
             write_json(study_file, settings | {"rules": settings["rules"] | rules})
         return self.start(
-            "submit", "deploy", "submit", str(study_file), *self.coordinating, *options
+            "submit", "deploy", "submit", str(study_file), *self.coordinator_kit, *options
         )
 
     def status(self) -> str:
-        """What whoever looks is told."""
-        looked = self.start("status", "deploy", "status", str(self.study_file), *self.coordinating)
-        assert looked.wait(90) == 0, self.said("status")
+        """Return the output of ``fedquilt deploy status``."""
+        process = self.start(
+            "status", "deploy", "status", str(self.study_file), *self.coordinator_kit
+        )
+        assert process.wait(90) == 0, self.said("status")
         return self.said("status")
 
     def kill(self, name: str) -> None:
-        """As a power cut would: the process and all it started, at once."""
+        """Kill the process and all its children at once, like a power cut."""
         process = self.processes.pop(name)
         try:
             tree = psutil.Process(process.pid).children(recursive=True)
@@ -161,23 +163,23 @@ class RunningStudy:
         return [json.loads(line) for line in lines if line.endswith("}")]
 
     def wait_until(
-        self, condition: Callable[[], object], seconds: float, what: str, glance: float = 0.2
+        self, condition: Callable[[], object], seconds: float, what: str, interval: float = 0.2
     ) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             said = self.said("submit")
             assert time.monotonic() < deadline, f"no {what} within {seconds} s: {said}"
-            time.sleep(glance)
+            time.sleep(interval)
 
     def wait_for_round(self, number: int, seconds: float = 150.0) -> None:
         self.wait_until(lambda: len(self.history()) >= number, seconds, f"round {number}")
 
     def wait_for_training(self, site: str) -> None:
-        """Until the site is in the midst of a round: it has been asked, and has not answered."""
-        trail = self.folder / "sites" / site / "fedquilt-site" / "audit.jsonl"
+        """Wait until the site has received a training request and has not answered it."""
+        audit_log = self.folder / "sites" / site / "fedquilt-site" / "audit.jsonl"
 
         def is_training() -> bool:
-            last = trail.read_text().rpartition('{"time"')[2]
+            last = audit_log.read_text().rpartition('{"time"')[2]
             return '"event": "received", "kind": "train"' in last
 
-        self.wait_until(is_training, 60, f"training at {site}", glance=0.01)
+        self.wait_until(is_training, 60, f"training at {site}", interval=0.01)

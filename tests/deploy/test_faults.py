@@ -1,4 +1,4 @@
-"""Sites, servers and training processes that are killed while a study runs."""
+"""Kill sites, servers and training processes while a study runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from one_process import largest_difference
 from running_study import RunningStudy
 
 ROUNDS = 14
-SLOW = {"steps": 24, "lr": 1e-3}  # time enough to kill somebody in the midst of a round
-# A round without a site takes at least four seconds, so that it is back before the last one.
+SLOW = {"steps": 24, "lr": 1e-3}  # long enough to kill a process during a round
+# A round without a site takes at least four seconds: time to return before the last round.
 RULES = {"late_seconds": 4.0, "lost_seconds": 30.0}
 
 
@@ -27,11 +27,11 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStudy]:
 
 @pytest.fixture
 def study(up: RunningStudy) -> RunningStudy:
-    up.begin_anew()
+    up.reset()
     return up
 
 
-def test_a_killed_site_is_left_out_and_comes_back_with_its_state(study: RunningStudy) -> None:
+def test_a_killed_site_is_left_out_and_returns_with_its_state(study: RunningStudy) -> None:
     submitted = study.submit()
     study.wait_for_round(2)
     study.wait_for_training("client-1")
@@ -49,7 +49,7 @@ def test_a_killed_site_is_left_out_and_comes_back_with_its_state(study: RunningS
     assert submitted.wait(300) == 0, study.said("submit")
     assert study.said("submit").count("client-1 is back") == 1
     assert study.said("submit").count("submitted") == 2  # the job it was killed in, and the next
-    _check_end(study)  # and its control variate came back from its disk
+    _check_end(study)  # its control variate was read from its disk
 
 
 def _counted(study: RunningStudy, site: str, wanted: bool) -> bool:
@@ -58,7 +58,7 @@ def _counted(study: RunningStudy, site: str, wanted: bool) -> bool:
 
 
 def _check_status(study: RunningStudy) -> None:
-    """Whoever looks is told who is missing and since when, also between two jobs."""
+    """The status names the missing site and since when, also between two jobs."""
     before = len(study.history())
     said = study.status()
     (found,) = re.findall(rf"study digits: .+, round (\d+) of {ROUNDS}", said)
@@ -74,7 +74,7 @@ def _check_end(study: RunningStudy) -> None:
     assert largest_difference(study) <= 1e-6
 
 
-def test_a_killed_server_goes_on_from_its_last_round(study: RunningStudy) -> None:
+def test_a_killed_server_resumes_from_its_last_round(study: RunningStudy) -> None:
     study.submit(server_seconds=8.0)
     study.wait_for_round(3)
     study.wait_for_training("client-0")
@@ -86,7 +86,7 @@ def test_a_killed_server_goes_on_from_its_last_round(study: RunningStudy) -> Non
     study.start_server()
     assert study.submit().wait(200) == 1  # without --resume nothing is overwritten
     assert "already holds a run" in study.said("submit")
-    said = study.status()  # by what is on the server's disk: there is no job
+    said = study.status()  # read from the server's disk: there is no job
     assert f"round {done} of {ROUNDS}" in said
     assert "in the last round: " in said
     assert study.submit("--resume").wait(300) == 0, study.said("submit")
@@ -105,7 +105,7 @@ def test_a_dead_training_process_costs_one_update_and_no_job(study: RunningStudy
     reasons = [record["missing"]["client-2"] for record in study.history() if record["missing"]]
     assert len(reasons) <= 2
     assert any("TrainingProcessDied" in reason for reason in reasons), reasons
-    assert study.said("submit").count("submitted") == 1  # one job all along
+    assert study.said("submit").count("submitted") == 1  # still the first job
 
 
 def _trainer_of(study: RunningStudy, site: str) -> psutil.Process:

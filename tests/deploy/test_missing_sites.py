@@ -1,4 +1,4 @@
-"""Sites that raise or never come: the others go on or are told, and the wait ends."""
+"""Sites that fail or never connect: the others continue, or the study ends in time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from running_study import RunningStudy
 
 
-def test_too_few_sites_end_the_wait_and_are_named(consortium: RunningStudy) -> None:
+def test_too_few_sites_end_the_study_and_are_named(consortium: RunningStudy) -> None:
     consortium.kill_all()
     consortium.start_server()
     consortium.start_site("client-1")
@@ -19,15 +19,15 @@ def test_too_few_sites_end_the_wait_and_are_named(consortium: RunningStudy) -> N
     assert "study digits: not submitted, round 0 of 3" in consortium.status()
 
 
-def test_a_site_that_raises_is_named_and_the_others_go_on(consortium: RunningStudy) -> None:
-    consortium.begin_anew()
+def test_the_study_continues_without_a_site_that_fails(consortium: RunningStudy) -> None:
+    consortium.reset()
     site = consortium.folder / "sites" / "client-0"
-    sound = (site / "labels.csv").read_text()
-    (site / "labels.csv").write_text(sound + "patient-Meier.png,train,1,1\n")
+    intact = (site / "labels.csv").read_text()
+    (site / "labels.csv").write_text(intact + "patient-Meier.png,train,1,1\n")
     try:
         assert consortium.submit().wait(300) == 0, consortium.said("submit")
     finally:
-        (site / "labels.csv").write_text(sound)
+        (site / "labels.csv").write_text(intact)
     assert len(consortium.history()) == 3
     for record in consortium.history():
         assert sorted(record["cohort"]) == ["client-1", "client-2"]

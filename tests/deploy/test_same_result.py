@@ -1,4 +1,4 @@
-"""One recipe on the local engine and across three sites ends in the same weights."""
+"""A recipe gives the same weights in one process and across three sites."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from fedquilt.core.tree import same_bits
 from fedquilt.runs.finished_run import read_run
 
-# SCAFFOLD's equality is shown by test_faults.py, also after kills. RSCFed gathers updates.
+# SCAFFOLD is covered by test_faults.py, also after kills. RSCFed uses Gather.
 METHODS = ("fedavg", "fedmlp", "fedlsm", "rscfed")
 
 
@@ -30,7 +30,7 @@ def test_three_sites_end_with_the_weights_of_one_process(
 
 
 def _check_same_result(study: RunningStudy, out: Path) -> None:
-    study.begin_anew()
+    study.reset()
     assert study.submit("--out", str(out)).wait(300) == 0, study.said("submit")
     assert largest_difference(study) <= 1e-6
     fetched = read_run(out)
@@ -42,11 +42,11 @@ def _check_same_result(study: RunningStudy, out: Path) -> None:
         load_file(each / "model.safetensors") for each in (out, study.run_folder)
     )
     assert same_bits(fetched_weights, kept)
-    _check_what_was_kept_and_logged(study)
+    _check_states_and_logs(study)
 
 
-def _check_what_was_kept_and_logged(study: RunningStudy) -> None:
-    """States are at the sites alone; both logs name parts and sizes, and no file."""
+def _check_states_and_logs(study: RunningStudy) -> None:
+    """States are only at the sites; both audit logs hold parts and sizes, and no file names."""
     assert not list(study.kits["server"].rglob("states"))
     for name in study.study.site_names:
         site = study.folder / "sites" / name / "fedquilt-site"
@@ -56,7 +56,7 @@ def _check_what_was_kept_and_logged(study: RunningStudy) -> None:
         assert [line["round"] for line in sent] == [0, 1, 2]
         assert all(line["bytes"] > 0 and "training_loss" in line["parts"] for line in sent)
         assert ".png" not in (site / "audit.jsonl").read_text()
-    trail = (study.run_folder / "audit.jsonl").read_text()
-    assert ".png" not in trail
-    received = [json.loads(line) for line in trail.splitlines()]
+    audit_log = (study.run_folder / "audit.jsonl").read_text()
+    assert ".png" not in audit_log
+    received = [json.loads(line) for line in audit_log.splitlines()]
     assert sum(line["event"] == "received" for line in received) == 3 * 5  # survey, 3 rounds, end

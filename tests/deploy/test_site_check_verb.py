@@ -1,4 +1,4 @@
-"""``fedquilt site check`` with a sealed kit; what it says of every method is a contract test."""
+"""``fedquilt site check`` with a sealed kit; a contract test checks it for every method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A study whose sites have models of their own ends with one at every site, and none elsewhere."""
+"""A study with one model per site ends with a model at every site and none at the server."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fedquilt.runs.trained_models import load_weights
 from fedquilt.training.rounds import run_rounds, start_server
 
 
-def test_every_site_writes_the_model_that_one_process_has_for_it(tmp_path: Path) -> None:
+def test_every_site_writes_the_model_of_one_process(tmp_path: Path) -> None:
     with RunningStudy(tmp_path, recipe_settings("flexible-fl")) as study:
-        study.begin_anew()
+        study.reset()
         out = tmp_path / "fetched"
         assert study.submit("--out", str(out)).wait(300) == 0, study.said("submit")
         assert "fedquilt site model KIT SITE_TOML" in study.said("submit")
@@ -28,7 +28,7 @@ def test_every_site_writes_the_model_that_one_process_has_for_it(tmp_path: Path)
             folder = tmp_path / f"model-of-{name}"
             words = ("site", "model", *study.files_of(name), "--out", str(folder))
             assert study.start("model", *words).wait(90) == 0, study.said("model")
-            assert f"the own model of {name} after 3 of 3 rounds" in study.said("model")
+            assert f"{name}'s own model after 3 of 3 rounds" in study.said("model")
             image = next((tmp_path / "sites" / name / "images").glob("*.png"))
             run = read_run(folder)
             prediction = run.predict([image], client=name)
@@ -38,7 +38,7 @@ def test_every_site_writes_the_model_that_one_process_has_for_it(tmp_path: Path)
 
 
 def _lose_the_model_and_get_it_again(study: RunningStudy, site: str) -> None:
-    """A study that is done sends its end again, to whoever is there."""
+    """A finished study sends the final model again to all connected sites."""
     (card,) = (study.folder / "sites" / site / "fedquilt-site").rglob("model.json")
     card.unlink()
     assert study.submit("--resume").wait(200) == 0, study.said("submit")

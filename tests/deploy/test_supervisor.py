@@ -1,4 +1,4 @@
-"""When the coordinator begins a new job, and when not; FLARE's answers are made up here."""
+"""When the coordinator starts a new job, with scripted answers of FLARE."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_only_a_site_that_answers_could_join(
     answer: list[dict[str, str]] | None, could_join: bool, tmp_path: Path
 ) -> None:
     with Session(Kit(tmp_path), make_study(make_method("fedavg"))) as session:
-        session._line = SimpleNamespace(  # type: ignore[assignment]
+        session._connection = SimpleNamespace(  # type: ignore[assignment]
             get_client_job_status=lambda names: answer, close=lambda: None
         )
         assert session.could_join("site-1", JOB) is could_join
@@ -44,20 +44,20 @@ def test_only_a_site_that_answers_could_join(
 
 @pytest.mark.parametrize("error", [NoReply, NoConnection])
 def test_a_site_that_cannot_be_asked_could_not_join(error: type[Exception], tmp_path: Path) -> None:
-    """On a busy server the question about a dead site may take longer than is waited for it."""
+    """A busy server may take longer to ask a dead site than we wait for the server."""
 
     def silent(names: list[str]) -> None:
         raise error("nothing")
 
     with Session(Kit(tmp_path), make_study(make_method("fedavg"))) as session:
-        session._line = SimpleNamespace(  # type: ignore[assignment]
+        session._connection = SimpleNamespace(  # type: ignore[assignment]
             get_client_job_status=silent, close=lambda: None
         )
         assert session.could_join("site-1", JOB) is False
 
 
 class ScriptedSession:
-    """Jobs say one status after the other; all sites are connected and idle."""
+    """Jobs report one status after the other; all sites are connected and idle."""
 
     def __init__(self, *jobs: list[dict[str, Any]], begun: bool = False) -> None:
         self._jobs, self._begun = list(jobs), begun
@@ -76,12 +76,12 @@ class ScriptedSession:
         return []
 
     def submit(self, job: Path) -> str:
-        self.said = self._jobs.pop(0)
+        self.statuses = self._jobs.pop(0)
         return f"job-{len(self._jobs)}"
 
-    def tell(self, job: str, want: str) -> dict[str, Any] | None:
+    def command(self, job: str, want: str) -> dict[str, Any] | None:
         self.wanted.append(want)
-        return self.said.pop(0) if want == "status" else None
+        return self.statuses.pop(0) if want == "status" else None
 
     def could_join(self, site: str, job: str) -> bool:
         return True
@@ -90,7 +90,7 @@ class ScriptedSession:
         return True
 
 
-def _said(number: int, outcome: Outcome | None, missing: tuple[str, ...] = ()) -> dict[str, Any]:
+def _status(number: int, outcome: Outcome | None, missing: tuple[str, ...] = ()) -> dict[str, Any]:
     last = {
         "loss": 0.5,
         "cohort": ["site-0"],
@@ -107,13 +107,13 @@ def _said(number: int, outcome: Outcome | None, missing: tuple[str, ...] = ()) -
     }
 
 
-def test_a_site_that_is_back_gets_a_new_job_and_no_round_is_told_twice(
+def test_a_returning_site_gets_a_new_job_and_no_round_is_reported_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fedquilt.deploy.nvflare.supervisor.GLANCE", 0.0)
+    monkeypatch.setattr("fedquilt.deploy.nvflare.supervisor.POLL_SECONDS", 0.0)
     session = ScriptedSession(
-        [_said(1, None, missing=("site-1",)), _said(1, Outcome.CUT, missing=("site-1",))],
-        [_said(2, None), _said(3, None), _said(3, Outcome.DONE)],
+        [_status(1, None, missing=("site-1",)), _status(1, Outcome.CUT, missing=("site-1",))],
+        [_status(2, None), _status(3, None), _status(3, Outcome.DONE)],
     )
     lines: list[str] = []
     study = make_study(make_method("fedavg"))
@@ -124,17 +124,17 @@ def test_a_site_that_is_back_gets_a_new_job_and_no_round_is_told_twice(
     assert "site-1 is back: a new job begins after this round" in lines
 
 
-def test_a_notice_is_passed_on_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedquilt.deploy.nvflare.supervisor.GLANCE", 0.0)
-    first = _said(1, None) | {"notices": ["site-2 missed the survey"]}
-    session = ScriptedSession([first, first, first | _said(3, Outcome.DONE)])
+def test_a_notice_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedquilt.deploy.nvflare.supervisor.POLL_SECONDS", 0.0)
+    first = _status(1, None) | {"notices": ["site-2 missed the survey"]}
+    session = ScriptedSession([first, first, first | _status(3, Outcome.DONE)])
     lines: list[str] = []
     Supervisor(make_study(make_method("fedaws")), session, lines.append).run(resume=False)  # type: ignore[arg-type]
     assert lines.count("notice: site-2 missed the survey") == 1
 
 
-def test_nothing_is_overwritten_unasked() -> None:
+def test_an_existing_run_is_not_overwritten() -> None:
     session = ScriptedSession(begun=True)
     supervisor = Supervisor(make_study(make_method("fedavg")), session, print)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="already holds a run of tiny, 2 of 3 rounds; go on with"):
+    with pytest.raises(UserError, match="already holds a run of tiny, 2 of 3 rounds; resume it"):
         supervisor.run(resume=False)

@@ -1,4 +1,4 @@
-"""Who gets in: kits of the study's own authority, whole and in time; and nobody gets a shell."""
+"""Access: only complete, valid kits of the study's authority are accepted; no shell is given."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedquilt.deploy.nvflare.kit_files import write_site_files
 from fedquilt.deploy.nvflare.processes import site_process
 from fedquilt.deploy.nvflare.provision import provision
 from fedquilt.deploy.nvflare.session import Session
-from fedquilt.deploy.nvflare.site import greet, open_kit
+from fedquilt.deploy.nvflare.site import check_connection, open_kit
 
 
 @pytest.fixture
@@ -51,34 +51,34 @@ def _expire(kit: Kit, study: RunningStudy) -> None:
     kit.certificate.write_bytes(expired.public_bytes(Encoding.PEM))
 
 
-def test_the_own_kit_is_greeted(running: RunningStudy) -> None:
+def test_a_kit_of_the_study_is_accepted(running: RunningStudy) -> None:
     kit = open_kit(running.kits["client-1"])
-    greet(kit, running.study.server, 10)
+    check_connection(kit, running.study.server, 10)
 
 
 def test_another_authoritys_kit_is_refused(running: RunningStudy, tmp_path: Path) -> None:
     foreign = Kit(provision(running.study, tmp_path / "kits")["client-1"])
-    open_kit(foreign.folder)  # whole in itself
+    open_kit(foreign.folder)  # valid in itself
     with pytest.raises(UserError, match="do not accept each other"):
-        greet(foreign, running.study.server, 10)
-    # With the true authority's certificate beside it the server is believed, but not the site.
+        check_connection(foreign, running.study.server, 10)
+    # With the real authority's certificate the site trusts the server, but not vice versa.
     shutil.copy(Kit(running.kits["client-1"]).authority, foreign.authority)
     with pytest.raises(UserError, match="do not accept each other"):
-        greet(foreign, running.study.server, 10)
-    with pytest.raises(UserError, match="not of its authority"):
+        check_connection(foreign, running.study.server, 10)
+    with pytest.raises(UserError, match="did not sign its certificate"):
         open_kit(foreign.folder)
 
 
 def test_no_certificate_is_refused(running: RunningStudy) -> None:
-    place, kit = running.study.server, Kit(running.kits["client-1"])
+    address, kit = running.study.server, Kit(running.kits["client-1"])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(kit.authority)
     context.set_alpn_protocols(["h2"])
     with (
-        socket.create_connection((place.host, place.port), timeout=5) as plain,
-        context.wrap_socket(plain, server_hostname=place.host) as line,
+        socket.create_connection((address.host, address.port), timeout=5) as plain,
+        context.wrap_socket(plain, server_hostname=address.host) as line,
     ):
-        assert line.recv(1) == b""  # not a byte, and the line is closed
+        assert line.recv(1) == b""  # closed without a byte
 
 
 def test_an_expired_kit_is_refused_by_itself_and_by_the_server(
@@ -89,16 +89,16 @@ def test_an_expired_kit_is_refused_by_itself_and_by_the_server(
     with pytest.raises(UserError, match="expired"):
         open_kit(kit.folder)
     with pytest.raises(UserError, match="do not accept each other"):
-        greet(kit, running.study.server, 10)
-    # FLARE's own client, past our checks: it is never registered.
+        check_connection(kit, running.study.server, 10)
+    # FLARE's own client, started without our checks, is never registered.
     write_site_files(kit, str(running.site_settings["client-1"]))
     server_log = running.kits["server"] / "fedquilt" / "flare.log"
     joined = server_log.read_text().count("New client client-1")
     assert "certificate has expired" in server_log.read_text()
     process = site_process(kit, "client-1", "client_1")
     try:
-        process.wait(6.0)  # a sound kit is registered within two seconds
-        assert "Successfully registered" not in process.said()
+        process.wait(6.0)  # a valid kit is registered within two seconds
+        assert "Successfully registered" not in process.output()
         assert server_log.read_text().count("New client client-1") == joined
     finally:
         process.end()
@@ -124,14 +124,14 @@ def test_an_added_file_or_another_key_is_refused(running: RunningStudy, tmp_path
         open_kit(other.folder)
 
 
-def test_a_kit_without_its_seal_is_not_whole(running: RunningStudy, tmp_path: Path) -> None:
+def test_a_kit_without_its_seal_is_refused(running: RunningStudy, tmp_path: Path) -> None:
     kit = _copy(running, tmp_path)
     kit.seal.unlink()
-    with pytest.raises(UserError, match="not whole"):
+    with pytest.raises(UserError, match="not complete"):
         open_kit(kit.folder)
 
 
-def test_altered_local_files_are_written_anew(running: RunningStudy, tmp_path: Path) -> None:
+def test_altered_local_files_are_replaced(running: RunningStudy, tmp_path: Path) -> None:
     kit = _copy(running, tmp_path)
     write_site_files(kit, "site.toml")
     (kit.local / "resources.json").write_text('{"class_allow_list": ["*"]}')

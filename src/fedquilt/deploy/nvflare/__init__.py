@@ -1,1 +1,1 @@
-"""The same rounds across hospitals, carried by NVIDIA FLARE: the only folder that imports it."""
+"""The NVIDIA FLARE adapter; no other folder imports FLARE."""

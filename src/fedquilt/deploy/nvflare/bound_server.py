@@ -1,4 +1,4 @@
-"""FLARE's server bound to the study's address, answering status commands."""
+"""The server process: FLARE's server, bound to the study's address, with a progress command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedquilt.deploy.server.status import progress_on_disk
 
 
 class StudyCommands(CommandModule):  # type: ignore[misc]
-    """FLARE asks a running job only; between two jobs there is none to ask."""
+    """Adds the progress command, which also answers while no job is running."""
 
     def __init__(self, kit: Kit) -> None:
         self._kit = kit
@@ -29,14 +29,14 @@ class StudyCommands(CommandModule):  # type: ignore[misc]
     def get_spec(self) -> CommandModuleSpec:
         progress = CommandSpec(
             name=PROGRESS,
-            description="how far the study is, by its run folder",
+            description="the study's progress, read from its run folder",
             usage=PROGRESS,
-            handler_func=self.tell_progress,
+            handler_func=self.send_progress,
             authz_func=lambda conn, args: PreAuthzReturnCode.REQUIRE_AUTHZ,
         )
         return CommandModuleSpec(name="fedquilt", cmd_specs=[progress])
 
-    def tell_progress(self, conn: Connection, args: list[str]) -> None:
+    def send_progress(self, conn: Connection, args: list[str]) -> None:
         study = self._kit.study()
         facts = progress_on_disk(study, self._kit.run_folder(study))
         conn.append_dict(facts, meta=make_meta(MetaStatusValue.OK))
@@ -47,6 +47,7 @@ def main() -> None:
     arguments = server_train.parse_arguments()
     kit = Kit(Path(arguments.workspace))
     address = kit.study().server.bind
+    # FLARE binds to all addresses unless it takes the host for loopback.
     fed_server._normalize_loopback_host = lambda host: address
     fed_server._is_loopback_host = lambda host: True
     ServerCommandModules.register_cmd_module(StudyCommands(kit))

@@ -1,4 +1,4 @@
-"""FlareChannel: requests as FLARE tasks, one for each site, and replies as they come."""
+"""FlareChannel: sends each request as a FLARE task and passes on the replies."""
 
 from __future__ import annotations
 
@@ -20,25 +20,27 @@ from fedquilt.deploy.nvflare.executor import MESSAGE
 from fedquilt.deploy.nvflare.job import TASK
 from fedquilt.deploy.protocol.channel import WaitLimits
 
-GLANCE = 0.05  # seconds between looks at who has answered
-SPARE_SECONDS = 60  # FLARE's own time-out of a task is only a second line
+POLL_SECONDS = 0.05  # between checks for replies
+SPARE_SECONDS = 60  # FLARE's own timeout of a task is later than ours
 
 
 class JobEnded(Exception):
-    """FLARE wants the job to stop."""
+    """Raised when FLARE stops the job."""
 
 
 class FlareChannel:
+    """The channel to the sites of one FLARE job."""
+
     def __init__(self, controller: Controller, fl_ctx: FLContext, abort: Signal) -> None:
         self._controller, self._fl_ctx, self._abort = controller, fl_ctx, abort
-        self._lock = threading.Lock()  # replies come on FLARE's threads
+        self._lock = threading.Lock()  # replies arrive on FLARE's threads
 
     def sites(self) -> list[str]:
-        """Those that were connected when this job began; FLARE lets nobody in later."""
+        """Return the sites of this job: FLARE admits none after it has begun."""
         clients: list[Client] = self._fl_ctx.get_engine().get_clients()
         return sorted(client.name for client in clients)
 
-    def gone(self, site: str) -> bool:
+    def has_left(self, site: str) -> bool:
         return self._controller.get_client_disconnect_time(site) is not None
 
     def ask(
@@ -55,10 +57,10 @@ class FlareChannel:
         def on_result(client_task: ClientTask, fl_ctx: FLContext) -> None:  # noqa: ARG001
             with self._lock:
                 name, result = client_task.client.name, client_task.result
-                client_task.result = None  # or FLARE would hold every update of the round
+                client_task.result = None  # otherwise FLARE keeps every update of the round
                 if name in requests and name not in replied:
                     replied.add(name)
-                    silent.update(_given_to(on_reply, name, result))
+                    silent.update(_pass_on(on_reply, name, result))
 
         for name, request in requests.items():
             if name in here:
@@ -66,7 +68,7 @@ class FlareChannel:
         self._wait(waiting, replied, limits, silent)
         with self._lock:
             late = [name for name in waiting if name not in replied]
-            replied.update(late)  # what comes from now on is too late
+            replied.update(late)  # ignore replies from now on
         for name in late:
             silent.setdefault(name, "no answer in time")
             self._controller.cancel_task(waiting[name])
@@ -97,7 +99,7 @@ class FlareChannel:
             if self._abort.triggered:
                 raise JobEnded
             for name in waiting:
-                if name not in replied and self.gone(name):
+                if name not in replied and self.has_left(name):
                     silent[name] = "lost connection"
             with self._lock:
                 if all(name in replied or name in silent for name in waiting):
@@ -105,13 +107,13 @@ class FlareChannel:
                 if not was_enough and limits.is_enough():
                     was_enough = True
                     deadline = min(deadline, time.monotonic() + limits.late_seconds)
-            time.sleep(GLANCE)
+            time.sleep(POLL_SECONDS)
 
 
-def _given_to(
+def _pass_on(
     on_reply: Callable[[str, bytes], None], name: str, result: Shareable | None
 ) -> dict[str, str]:
-    """Pass on what the site sent; or, if FLARE brought no message, say what it brought."""
+    """Pass on a site's reply; if FLARE returned no message, return the reason instead."""
     code = ReturnCode.ERROR if result is None else result.get_return_code()
     message = None if result is None else result.get(MESSAGE)
     if code != ReturnCode.OK or not isinstance(message, bytes):

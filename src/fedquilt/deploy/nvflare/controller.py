@@ -1,4 +1,4 @@
-"""StudyController: FLARE's end at the server; it runs the rounds and tells how far they are."""
+"""StudyController: the server's FLARE component; it runs the rounds and reports their status."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ from fedquilt.runs.run_folder import RunFolder
 
 log = logging.getLogger(__name__)
 
-FAREWELL_SECONDS = 15.0  # for the coordinator to read the outcome
+FAREWELL_SECONDS = 15.0  # wait for the coordinator to read the outcome
 
 
 class StudyController(Controller):  # type: ignore[misc]
+    """Runs one job of a study."""
+
     def __init__(self, resume: bool = False) -> None:
         super().__init__()
         self.resume = resume
@@ -45,9 +47,9 @@ class StudyController(Controller):  # type: ignore[misc]
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         outcome, why = self._run(abort_signal, fl_ctx)
         self._status.end(outcome, why)
-        waited = time.monotonic()
+        ended = time.monotonic()
         while not self._farewell.wait(0.1) and not abort_signal.triggered:
-            if time.monotonic() - waited > FAREWELL_SECONDS:
+            if time.monotonic() - ended > FAREWELL_SECONDS:
                 break
         if outcome not in (Outcome.DONE, Outcome.CUT):
             self.system_panic(why or outcome.value, fl_ctx)
@@ -72,7 +74,7 @@ class StudyController(Controller):  # type: ignore[misc]
             )
             if not run.run(resume=self.resume):
                 return Outcome.CUT, None
-            _offer(run.folder.path, Path(workspace.get_run_dir(job)) / RESULT)
+            _copy_result(run.folder.path, Path(workspace.get_run_dir(job)) / RESULT)
         except JobEnded:
             return Outcome.FAILED, "FLARE ended the job"
         except TooFewSites as error:
@@ -85,7 +87,7 @@ class StudyController(Controller):  # type: ignore[misc]
         return Outcome.DONE, None
 
     def process_result_of_unknown_task(self, *details: Any) -> None:
-        """A reply to a task that was given up: too late, and already named as missing."""
+        """Ignore a late reply: its site is already recorded as missing."""
 
     def _command(self, topic: str, data: Any, fl_ctx: FLContext) -> dict[str, Any]:
         wanted = data.get("want") if isinstance(data, dict) else None
@@ -96,6 +98,6 @@ class StudyController(Controller):  # type: ignore[misc]
         return self._status.to_dict()
 
 
-def _offer(run: Path, result: Path) -> None:
-    """Copy what may be fetched into the job's own folder; checkpoints stay on the server."""
+def _copy_result(run: Path, result: Path) -> None:
+    """Copy the run, without its checkpoints, to where the coordinator can fetch it."""
     shutil.copytree(run, result, ignore=shutil.ignore_patterns("checkpoints", ".claim", "cache"))

@@ -1,4 +1,7 @@
-"""``python -m fedquilt.deploy.nvflare.demo [OUT]``: a study of three sites on one machine."""
+"""A demo study of three sites on one machine: ``python -m fedquilt.deploy.nvflare.demo [OUT]``.
+
+It also runs the same recipe in one process, and compares the two models.
+"""
 
 from __future__ import annotations
 
@@ -27,56 +30,8 @@ from fedquilt.recipes.recipe import recipe_from
 from fedquilt.runs.experiment import run
 from fedquilt.runs.simulation import Simulation, simulate
 
-
-def write_sites(simulation: Simulation, out: Path, policy: Mapping[str, object]) -> dict[str, Path]:
-    """One folder per client; returns each one's site.toml."""
-    written = {}
-    for name, data in simulation.clients.items():
-        folder = out / name
-        (folder / "images").mkdir(parents=True)
-        _write_images(data, folder / "images")
-        _write_labels(data, simulation.task.classes, folder / "labels.csv")
-        (folder / "secret").write_bytes(data.secret)
-        rules = "".join(f"{key} = {value}\n" for key, value in policy.items())
-        (folder / "site.toml").write_text(
-            'secret_file = "secret"\n\n[data]\nfolder = "images"\nlabels = "labels.csv"\n'
-            f'split_column = "split"\n\n[policy]\n{rules}',
-            encoding="utf-8",
-        )
-        written[name] = folder / "site.toml"
-    return written
-
-
-def annotated_classes(data: ClientData, classes: tuple[str, ...]) -> list[str]:
-    return [name for name, known in zip(classes, data.known.any(0).tolist()) if known]
-
-
-def _write_images(data: ClientData, folder: Path) -> None:
-    for row, index in enumerate(data.indices.tolist()):
-        pixels = data.images[index].permute(1, 2, 0).numpy()
-        Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).save(
-            folder / f"{row:05d}.png"
-        )
-    # The folder source wants a test part; the simulation's own test images are elsewhere.
-    channels, height, width = data.images.shape[1:]
-    Image.new("L" if channels == 1 else "RGB", (width, height)).save(folder / "held-out.png")
-
-
-def _write_labels(data: ClientData, classes: tuple[str, ...], path: Path) -> None:
-    """Only the columns that the site annotates; a blank cell is not annotated."""
-    own = annotated_classes(data, classes)
-    columns = [classes.index(name) for name in own]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["image", "split", *own])
-        for row, (labels, known) in enumerate(zip(data.labels.tolist(), data.known.tolist())):
-            cells = [labels[column] if known[column] else "" for column in columns]
-            writer.writerow([f"{row:05d}.png", "train", *cells])
-        writer.writerow(["held-out.png", "test", *([0] * len(own))])
-
-
 FEDQUILT = [sys.executable, "-c", "from fedquilt.cli.main import main; main()"]
-ENDING_SECONDS = 20
+ENDING_SECONDS = 20  # wait for a process to end after SIGTERM
 RECIPE: dict[str, Any] = {
     "rounds": 12,
     "seed": 11,
@@ -108,13 +63,13 @@ console = Console(highlight=False)
 
 def main(out: Path) -> None:
     if out.exists():
-        raise UserError(f"{out} is there already: give a new folder")
+        raise UserError(f"{out} already exists; give a new folder")
     began = time.perf_counter()
     recipe = recipe_from(RECIPE)
     simulation = simulate(recipe, out / "cache")
     settings = write_sites(simulation, out / "sites", {"min_cell": 10})
     study_file = write_study(simulation, out)
-    console.print(f"three sites of 100 images each, and {study_file}")
+    console.print(f"wrote three sites with 100 images each, and {study_file}")
     kits = provision(read_study(study_file), out / "kits")
     processes = [_start(out, "server", "server", "start", str(kits["server"]))]
     try:
@@ -124,24 +79,47 @@ def main(out: Path) -> None:
         subprocess.run([*FEDQUILT, *command, "--out", str(out / "deployed")], check=True)
     finally:
         _end(processes)
-    console.print("the same recipe in one process:")
+    console.print("running the same recipe in one process")
     run(recipe, out / "local", cache=out / "cache")
     difference = compare(out / "deployed", out / "local", simulation)
     console.print(f"largest difference of any weight: {difference:g}")
-    console.print(f"{time.perf_counter() - began:.0f} s in all; everything is in {out}")
+    console.print(f"finished in {time.perf_counter() - began:.0f} s; all files are in {out}")
     if difference > 1e-6:
         raise UserError("the two runs differ by more than 1e-6")
 
 
+def write_sites(simulation: Simulation, out: Path, policy: Mapping[str, object]) -> dict[str, Path]:
+    """Write one folder per client and return the paths of their site.toml files."""
+    written = {}
+    for name, data in simulation.clients.items():
+        folder = out / name
+        (folder / "images").mkdir(parents=True)
+        _write_images(data, folder / "images")
+        _write_labels(data, simulation.task.classes, folder / "labels.csv")
+        (folder / "secret").write_bytes(data.secret)
+        rules = "".join(f"{key} = {value}\n" for key, value in policy.items())
+        (folder / "site.toml").write_text(
+            'secret_file = "secret"\n\n[data]\nfolder = "images"\nlabels = "labels.csv"\n'
+            f'split_column = "split"\n\n[policy]\n{rules}',
+            encoding="utf-8",
+        )
+        written[name] = folder / "site.toml"
+    return written
+
+
+def annotated_classes(data: ClientData, classes: tuple[str, ...]) -> list[str]:
+    return [name for name, known in zip(classes, data.known.any(0).tolist()) if known]
+
+
 def write_study(simulation: Simulation, out: Path) -> Path:
-    """A study.toml as a coordinator would write it, beside the recipe it names."""
+    """Write study.toml and the recipe it names, as a coordinator would."""
     (out / "recipe.json").write_text(json.dumps(RECIPE, indent=2))
     classes = simulation.task.classes
     lines = [
         'name = "digits-demo"',
         f"classes = {json.dumps(list(classes))}",
         'recipe = "recipe.json"',
-        "evaluate_on_server = true  # the coordinator has test images of its own",
+        "evaluate_on_server = true  # the server has test images",
         "\n[images]\nsize = 16\nchannels = 1",
         f'\n[server]\nhost = "localhost"\nport = {free_port()}\nbind = "127.0.0.1"',
         "\n[rules]\nquorum = 2\nstart_seconds = 120.0\nround_seconds = 120.0\nlate_seconds = 20.0",
@@ -172,33 +150,15 @@ def compare(deployed: Path, local: Path, simulation: Simulation) -> float:
         table.add_column(column)
     aucs = [each["reports"]["global"]["per_class"]["auc"] for each in (there, here)]
     for name, one, two in zip(simulation.task.classes, *aucs):
-        who = [
+        annotators = [
             client
             for client, data in simulation.clients.items()
             if name in annotated_classes(data, simulation.task.classes)
         ]
-        table.add_row(name, ", ".join(who), f"{one:.4f}", f"{two:.4f}")
+        table.add_row(name, ", ".join(annotators), f"{one:.4f}", f"{two:.4f}")
     console.print(table)
     weights = [load_file(each / "model.safetensors") for each in (deployed, local)]
     return max(float((weights[0][name] - weights[1][name]).abs().max()) for name in weights[0])
-
-
-def _start(out: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-    with (out / f"{name}.log").open("wb") as log:
-        return subprocess.Popen(
-            [*FEDQUILT, *arguments], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-        )
-
-
-def _end(processes: list[subprocess.Popen[bytes]]) -> None:
-    """They end what they started; one that does not listen is killed."""
-    for each in processes:
-        each.send_signal(signal.SIGTERM)
-    for each in processes:
-        try:
-            each.wait(ENDING_SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(each.pid, signal.SIGKILL)
 
 
 def new_folder() -> Path:
@@ -210,10 +170,52 @@ def new_folder() -> Path:
     return folder
 
 
+def _write_images(data: ClientData, folder: Path) -> None:
+    for row, index in enumerate(data.indices.tolist()):
+        pixels = data.images[index].permute(1, 2, 0).numpy()
+        Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).save(
+            folder / f"{row:05d}.png"
+        )
+    # The folder source needs a test split; the simulation's test images are not the sites'.
+    channels, height, width = data.images.shape[1:]
+    Image.new("L" if channels == 1 else "RGB", (width, height)).save(folder / "held-out.png")
+
+
+def _write_labels(data: ClientData, classes: tuple[str, ...], path: Path) -> None:
+    """Write the columns that the site annotates; a blank cell is an unannotated label."""
+    annotated = annotated_classes(data, classes)
+    columns = [classes.index(name) for name in annotated]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["image", "split", *annotated])
+        for row, (labels, known) in enumerate(zip(data.labels.tolist(), data.known.tolist())):
+            cells = [labels[column] if known[column] else "" for column in columns]
+            writer.writerow([f"{row:05d}.png", "train", *cells])
+        writer.writerow(["held-out.png", "test", *([0] * len(annotated))])
+
+
+def _start(out: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    with (out / f"{name}.log").open("wb") as log:
+        return subprocess.Popen(
+            [*FEDQUILT, *arguments], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+
+
+def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    """Terminate the processes, which end their children; kill those that do not end in time."""
+    for each in processes:
+        each.send_signal(signal.SIGTERM)
+    for each in processes:
+        try:
+            each.wait(ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(each.pid, signal.SIGKILL)
+
+
 if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]) if len(sys.argv) > 1 else new_folder())
     except UserError as error:
         sys.exit(f"error: {error}")
     except subprocess.CalledProcessError:
-        sys.exit("the study did not come to its end; the logs beside its study.toml say why")
+        sys.exit("the study did not finish; see the logs beside its study.toml")

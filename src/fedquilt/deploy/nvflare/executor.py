@@ -1,4 +1,4 @@
-"""SiteExecutor: FLARE's end at a site; it hands bytes to a training process of its own."""
+"""SiteExecutor: the site's FLARE component; it passes messages to a training process."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from fedquilt.deploy.nvflare.kit_files import SITE_FILE
-from fedquilt.deploy.site.trainer_process import Interrupted, TrainerProcess
+from fedquilt.deploy.site.trainer_process import Cancelled, TrainerProcess
 
-MESSAGE = "fedquilt"  # the one key of what is exchanged; its value is bytes
+MESSAGE = "fedquilt"  # the key of the message in FLARE's Shareable; its value is bytes
 
 
 class SiteExecutor(Executor):  # type: ignore[misc]
-    """If this process died, FLARE would end the job for all sites: it only passes bytes on."""
+    """Only passes bytes on: if this process died, FLARE would end the job for all sites."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,9 +41,9 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         if self._trainer is None or not isinstance(request, bytes):
             return make_reply(ReturnCode.BAD_TASK_DATA)
         try:
-            answer = self._trainer.ask(request, lambda: bool(abort_signal.triggered))
-        except Interrupted:
+            message = self._trainer.ask(request, lambda: bool(abort_signal.triggered))
+        except Cancelled:
             return make_reply(ReturnCode.TASK_ABORTED)
         reply = make_reply(ReturnCode.OK)
-        reply[MESSAGE] = answer
+        reply[MESSAGE] = message
         return reply

@@ -1,4 +1,4 @@
-"""A FLARE job of a study: plain JSON and no code; every machine runs the fedquilt it installed."""
+"""write_job(): a FLARE job of a study, JSON only; every machine runs its installed fedquilt."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 from fedquilt.core.atomic_files import write_json
 from fedquilt.deploy.study import Study
 
-STUDY_FILE = "fedquilt_study.json"  # among the job's configuration files
-TOPIC = "fedquilt"  # of the commands that the coordinator may give a running job
-RESULT = "run"  # the folder of the job's result that is fetched
-TASK = "answer"  # whatever is asked is in the message itself
+STUDY_FILE = "fedquilt_study.json"  # in the job's configuration folder
+TOPIC = "fedquilt"  # of the coordinator's commands to a running job
+RESULT = "run"  # the folder in the job's result that the coordinator fetches
+TASK = "answer"  # the only FLARE task; the message says what to do
 NO_FILTERS: dict[str, Any] = {
     "task_data_filters": [],
     "task_result_filters": [],
     "components": [],
 }
-POLL_SECONDS = 0.2  # how often a site asks for work; FLARE's own 2 s would be most of a round
+POLL_SECONDS = 0.2  # how often a site asks for tasks; FLARE's default of 2 s is too slow
 
 
 def write_job(study: Study, folder: Path, *, resume: bool) -> Path:
-    """The job's folder, ready to be submitted."""
+    """Write the job into ``folder`` and return it, ready to be submitted."""
     config = folder / "app" / "config"
     config.mkdir(parents=True, exist_ok=True)
     write_json(
@@ -29,7 +29,7 @@ def write_job(study: Study, folder: Path, *, resume: bool) -> Path:
         {
             "name": study.name,
             "resource_spec": {},
-            "min_clients": 1,  # the quorum is ours: it names who is missing
+            "min_clients": 1,  # our own quorum also names the missing sites
             "deploy_map": {"app": ["@ALL"]},
         },
     )

@@ -1,7 +1,6 @@
-"""What FLARE reads from a kit's ``local`` folder, written anew and tighter at every start.
+"""Write the FLARE settings in a kit's ``local`` folder, at every start, with tighter rights.
 
-Nobody has a shell on a machine, jobs bring no code, no component but ours is built, and a site's
-logs stay with it.
+They allow no shell, no code in jobs, no components but fedquilt's, and no transfer of site logs.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from fedquilt.deploy.kit import Kit
 if TYPE_CHECKING:
     from fedquilt.deploy.study import Study
 
-OURS = "fedquilt.deploy.nvflare."  # the dot is needed: without it FLARE takes it for a class
-SITE_FILE = "fedquilt.json"  # says where site.toml is; keys in resources.json would be sent away
+ALLOWED_CLASSES = "fedquilt.deploy.nvflare."  # with the dot FLARE reads it as a package
+SITE_FILE = "fedquilt.json"  # path of site.toml; FLARE would send it if in resources.json
 
-PROGRESS = "study_progress"  # a command of our own to the server, and the right to give it
-# Of the one role that a study provisions; app_command is what asks a job for its status.
+PROGRESS = "study_progress"  # fedquilt's own server command, and the right to use it
+# Rights of the coordinator, the only role with any; app_command asks a job for its status.
 FORBIDDEN = ("clone_job", "operate", "shell_commands", "byoc", "server-predeployed-flwr")
 ALLOWED = ("submit_job", "manage_job", "download_job", "view", "app_command", PROGRESS)
 
@@ -34,7 +33,7 @@ def write_server_files(kit: Kit, study: Study) -> None:
         if component["id"] == "job_manager":
             component["args"]["uri_root"] = str(kit.work.resolve() / "jobs")
         if component["id"] == "job_scheduler":
-            component["args"]["max_jobs"] = 2  # one ends while the next begins
+            component["args"]["max_jobs"] = 2  # one may still be ending when the next begins
     _write(kit, settings)
 
 
@@ -50,7 +49,7 @@ def write_site_files(kit: Kit, site_settings: str) -> None:
 
 def _defaults(kit: Kit) -> dict[str, Any]:
     settings: dict[str, Any] = json.loads((kit.local / "resources.json.default").read_text())
-    settings["class_allow_list"] = [OURS]
+    settings["class_allow_list"] = [ALLOWED_CLASSES]
     return settings
 
 
@@ -61,7 +60,7 @@ def _write(kit: Kit, settings: dict[str, Any]) -> None:
         kit.local / "authorization.json",
         {"format_version": "1.0", "permissions": {"project_admin": permissions}},
     )
-    # FLARE wants the default to be there although the other one counts.
+    # FLARE requires the default file too, although it reads the other one.
     shutil.copy(kit.local / "authorization.json", kit.local / "authorization.json.default")
     (kit.folder / "transfer").mkdir(exist_ok=True)
     kit.work.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""FLARE's own server and client programs as processes that we started, watch and can end whole."""
+"""FlareProcess: FLARE's server or client program with all of its child processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOG, PID = "flare.log", "flare.pid"
 
 
 class FlareProcess:
-    """One FLARE program with all it starts, in a session of its own."""
+    """A FLARE program in its own session, so that it can be ended with all its children."""
 
     def __init__(self, kit: Kit, module: str, config: str, *settings: str) -> None:
         kit.work.mkdir(exist_ok=True)
@@ -43,24 +43,24 @@ class FlareProcess:
         return self._process.pid
 
     def wait(self, seconds: float) -> int | None:
-        """The exit code, or None if it still runs after so long."""
+        """Return the exit code, or None if the process still runs after ``seconds``."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def end(self) -> None:
-        """Kill it and everything it started: FLARE's job processes are its children."""
+        """Kill the process and its children, which include FLARE's job processes."""
         _kill_tree(self.pid)
         self._process.wait()
         self._file.close()
 
 
 def claim(kit: Kit) -> IO[str]:
-    """One participant per kit; the file returned holds the claim until it is closed."""
+    """Lock the kit, so that it is started only once, until the returned file is closed."""
     kit.work.mkdir(exist_ok=True)
     file = (kit.work / ".claim").open("w")
     try:
@@ -68,19 +68,19 @@ def claim(kit: Kit) -> IO[str]:
     except OSError:
         file.close()
         raise UserError(
-            f"another process has started the kit {kit.folder}: two would push each other out"
+            f"the kit {kit.folder} is already started by another process; stop that one first"
         ) from None
     return file
 
 
 def _end_leftover(kit: Kit) -> None:
-    """What a starter that was itself killed left running: two of a kit push each other out."""
+    """End FLARE processes that were left running when an earlier fedquilt process was killed."""
     try:
         pid = int((kit.work / PID).read_text())
-        words = psutil.Process(pid).cmdline()
+        command = psutil.Process(pid).cmdline()
     except (OSError, ValueError, psutil.Error):
         return
-    if str(kit.folder.resolve()) in words:
+    if str(kit.folder.resolve()) in command:
         _kill_tree(pid)
 
 
@@ -90,7 +90,7 @@ def _kill_tree(pid: int) -> None:
 
 
 def _tree(pid: int) -> list[int]:
-    """Descendants, and members of its session whose parents are gone."""
+    """Return all descendants, and members of the session whose parents have ended."""
     try:
         below = [each.pid for each in psutil.Process(pid).children(recursive=True)]
     except psutil.NoSuchProcess:
@@ -118,13 +118,13 @@ def site_process(kit: Kit, site: str, organisation: str) -> FlareProcess:
 
 
 def server_process(kit: Kit) -> FlareProcess:
-    """Our own entry, which listens on the study's address and no other."""
+    """Start FLARE's server through our module, which binds it to the study's address."""
     module = "fedquilt.deploy.nvflare.bound_server"
     return FlareProcess(kit, module, "fed_server.json", "org=coordinator")
 
 
 def listening_addresses(pid: int, port: int) -> set[str]:
-    """The IPv4 addresses a process listens on at this port, also through sockets of IPv6."""
+    """Return the IPv4 addresses that a process listens on at a port, IPv6 sockets included."""
     try:
         connections = psutil.Process(pid).net_connections(kind="tcp")
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""provision(): a start-up kit for the server, the coordinator and every site of a study."""
+"""provision(): writes a kit for the server, the coordinator and every site of a study."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ VALID_DAYS = 3650
 
 
 def provision(study: Study, out: Path) -> dict[str, Path]:
-    """Write the kits into ``out``; the authority's private key stays in its folder ``authority``.
+    """Write the kits into ``out``, and the authority's private key into ``out/authority``.
 
-    A second call with the same ``out`` is refused: new certificates would not fit the old ones.
+    Raise UserError if ``out`` is not empty: new certificates would not match old kits.
     """
     if out.exists() and any(out.iterdir()):
-        raise UserError(f"{out} is not empty: give a new folder for the kits of this study")
+        raise UserError(f"{out} is not empty; give a new folder for the kits of this study")
     work = out / ".work"
     settings = project_settings(study)
-    with contextlib.redirect_stdout(io.StringIO()) as said:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
         context = Provisioner(str(work), prepare_builders(settings)).provision(
             prepare_project(settings)
         )
     if context.get(CtxKey.BUILD_ERROR):
-        raise UserError(f"FLARE could not make the kits: {said.getvalue().strip()}")
+        raise UserError(f"FLARE could not make the kits: {printed.getvalue().strip()}")
     made = work / study.name / "prod_00"
     shutil.move(work / study.name / "state", out / AUTHORITY)
     (out / AUTHORITY).chmod(0o700)
-    places = {SERVER: study.server.host, COORDINATOR: coordinator_name(study)}
-    places |= {name: name for name in study.site_names}
+    flare_names = {SERVER: study.server.host, COORDINATOR: coordinator_name(study)}
+    flare_names |= {name: name for name in study.site_names}
     kits = {}
-    for name, made_as in places.items():
-        shutil.move(made / made_as, out / name)
+    for name, flare_name in flare_names.items():
+        shutil.move(made / flare_name, out / name)
         kits[name] = out / name
         _finish(study, Kit(out / name), name, out / AUTHORITY)
     shutil.rmtree(work)
@@ -57,7 +57,7 @@ def coordinator_name(study: Study) -> str:
 
 
 def project_settings(study: Study) -> dict[str, Any]:
-    """What FLARE's own provisioning reads, as its project.yml would say it."""
+    """Return the content of FLARE's project.yml, the input of its provisioning."""
     server = {"type": "server", "org": "coordinator", "fed_learn_port": study.server.port}
     admin = {"type": "admin", "org": "coordinator", "role": "project_admin"}
     return {
@@ -88,7 +88,7 @@ def project_settings(study: Study) -> dict[str, Any]:
 
 
 def _finish(study: Study, kit: Kit, role: str, authority: Path) -> None:
-    """Only what is needed stays: no scripts that would start it past our checks."""
+    """Delete what is not needed, such as scripts that skip our checks; add our files; seal."""
     for path in kit.startup.iterdir():
         if path.name not in KEPT_IN_STARTUP:
             path.unlink()

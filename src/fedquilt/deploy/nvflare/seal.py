@@ -1,4 +1,4 @@
-"""The seal of a kit: hashes of its files, signed by the authority and checked at every start."""
+"""The seal of a kit: its files' hashes, signed by the study's authority, checked at every start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedquilt.deploy.kit import Kit
 
 
 def seal(kit: Kit, authority: Path) -> None:
-    """Sign what is in the kit with the authority's private key, which never leaves its folder."""
+    """Sign the hashes of the kit's files with the authority's private key."""
     state = json.loads((authority / "cert.json").read_text())
     content = _content(kit)
     key = load_private_key(state["root_pri_key"])
@@ -32,7 +32,7 @@ def seal(kit: Kit, authority: Path) -> None:
 
 
 def check_seal(kit: Kit) -> None:
-    """Raise UserError unless the kit is whole, unaltered, of one authority and in time."""
+    """Raise UserError unless the kit is complete, unaltered, of one authority and not expired."""
     try:
         root, own = _certificate(kit.authority), _certificate(kit.certificate)
         key = load_private_key_file(str(kit.key))
@@ -40,13 +40,13 @@ def check_seal(kit: Kit) -> None:
         signature, content = sealed["signature"], json.dumps(sealed["files"], sort_keys=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"the kit {kit.folder} is not whole ({error}); ask the coordinator for a new one"
+            f"the kit {kit.folder} is not complete ({error}); ask the coordinator for a new one"
         ) from error
     try:
         verify_cert(own, root.public_key())
     except Exception as error:
         raise UserError(
-            f"the kit {kit.folder} was tampered with: its certificate is not of its authority"
+            f"the kit {kit.folder} was tampered with: its authority did not sign its certificate"
         ) from error
     _check_time(kit, root, own)
     if _public(key.public_key()) != _public(own.public_key()):
@@ -55,12 +55,12 @@ def check_seal(kit: Kit) -> None:
         verify_content(content, signature, root.public_key())
     except InvalidSignature as error:
         raise UserError(
-            f"the kit {kit.folder} was tampered with: its seal is not the authority's"
+            f"the kit {kit.folder} was tampered with: its authority did not sign its seal"
         ) from error
     if content != _content(kit):
         raise UserError(
-            f"the kit {kit.folder} was tampered with: files in {kit.startup.name} are not those "
-            "that the coordinator sealed; ask for a new kit"
+            f"the kit {kit.folder} was tampered with: files in {kit.startup.name} differ "
+            "from those that were sealed; ask the coordinator for a new kit"
         )
 
 

@@ -1,4 +1,4 @@
-"""start_server(): the study's server on the study's address, until interrupted."""
+"""start_server(): runs the study's server until it is interrupted."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fedquilt.deploy.nvflare.processes import (
 )
 from fedquilt.deploy.nvflare.seal import check_seal
 
-OPEN_SECONDS = 90.0  # until the port is open
+OPEN_SECONDS = 90.0  # wait for the port to be open
 
 
 def start_server(folder: Path, say: Callable[[str], None]) -> None:
-    """Everything that FLARE starts ends with it; sites come back to it by themselves."""
+    """Run the server. All FLARE processes end with it; sites reconnect to it on their own."""
     kit = Kit(folder.resolve())
     kit.require(SERVER)
     check_seal(kit)
@@ -49,6 +49,6 @@ def _wait_until_open(process: FlareProcess, address: str, port: int) -> None:
             )
     if found != {address}:
         raise UserError(
-            f"the server listens on {', '.join(sorted(found))} instead of {address}: FLARE has "
-            "changed; do not use this version"
+            f"the server listens on {', '.join(sorted(found))} instead of {address}: this "
+            "version of FLARE is not supported"
         )

@@ -1,4 +1,4 @@
-"""Session: the coordinator's line to the server, which may break and is then opened anew."""
+"""Session: the coordinator's connection to the server; it can be reopened after a failure."""
 
 from __future__ import annotations
 
@@ -27,47 +27,49 @@ from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.nvflare.job import RESULT, TOPIC
 from fedquilt.deploy.nvflare.kit_files import PROGRESS
 from fedquilt.deploy.nvflare.provision import coordinator_name
-from fedquilt.deploy.nvflare.site import greet
+from fedquilt.deploy.nvflare.site import check_connection
 from fedquilt.deploy.study import Study
 
 log = logging.getLogger(__name__)
-ENDED = ("FINISHED", "FAILED", "ABORTED")  # how FLARE's names of ended jobs begin
+ENDED = ("FINISHED", "FAILED", "ABORTED")  # beginnings of FLARE's statuses of ended jobs
 
 
-class ServerSilent(UserError):
-    """The server does not answer, or not this coordinator."""
+class ServerUnreachable(UserError):
+    """Raised when the server does not answer this coordinator."""
 
 
 class Session:
+    """A connection with one study's server, as a context manager."""
+
     def __init__(self, kit: Kit, study: Study) -> None:
         self._kit, self._study = kit, study
-        self._line: FlareSession | None = None
+        self._connection: FlareSession | None = None
         kit.work.mkdir(exist_ok=True)
         (kit.folder / "transfer").mkdir(exist_ok=True)
         self._log = logging.FileHandler(kit.work / "coordinator.log")
-        logging.getLogger().addHandler(self._log)  # FLARE's loggers have no common name
+        logging.getLogger().addHandler(self._log)  # FLARE's loggers have no common parent
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, *details: object) -> None:
-        self._hang_up()
+        self._close()
         logging.getLogger().removeHandler(self._log)
         self._log.close()
 
     def connect(self, seconds: float) -> None:
-        """Raise ServerSilent if there is no answer in time."""
-        self._hang_up()
-        place = self._study.server
+        """Open the connection; raise ServerUnreachable if the server does not answer in time."""
+        self._close()
+        address = self._study.server
         deadline, error = time.monotonic() + seconds, None
         try:
-            greet(self._kit, place, seconds)
+            check_connection(self._kit, address, seconds)
         except UserError as refused:
-            raise ServerSilent(str(refused)) from refused
+            raise ServerUnreachable(str(refused)) from refused
         while True:
             try:
                 with contextlib.redirect_stdout(io.StringIO()):
-                    self._line = new_secure_session(
+                    self._connection = new_secure_session(
                         coordinator_name(self._study),
                         str(self._kit.folder.resolve()),
                         timeout=max(1.0, min(10.0, deadline - time.monotonic())),
@@ -77,10 +79,10 @@ class Session:
             except Exception as found:
                 error = found
             if time.monotonic() > deadline:
-                raise ServerSilent(
-                    f"the server at {place.host}:{place.port} did not answer within {seconds:.0f} "
-                    f"s ({type(error).__name__}: {error}); is it started, and is this kit of its "
-                    "study?"
+                raise ServerUnreachable(
+                    f"the server at {address.host}:{address.port} did not answer within "
+                    f"{seconds:.0f} s ({type(error).__name__}: {error}); is it started, and does "
+                    "this kit belong to its study?"
                 )
             time.sleep(0.5)
 
@@ -91,56 +93,56 @@ class Session:
         return str(self._do("submit_job", str(job.resolve())))
 
     def could_join(self, site: str, job: str) -> bool:
-        """Whether the site answers and has no part in the job: FLARE lets nobody in later.
+        """Return whether the site answers and is not in this job, which admits no sites later.
 
-        FLARE lists a dead site as connected until its heartbeat is missed; such a site does not
-        answer, and a new job would gain nothing.
+        FLARE lists a dead site as connected until its heartbeat is missed. Such a site does not
+        answer, so a new job would not include it.
         """
         try:
             found: list[dict[str, Any]] = self._do("get_client_job_status", [site]) or []
-        except (InvalidTarget, NoClientsAvailable, NoReply, InternalError, ServerSilent):
-            return False  # the server may be waiting for the site longer than we for the server
-        elsewhere = [
+        except (InvalidTarget, NoClientsAvailable, NoReply, InternalError, ServerUnreachable):
+            return False  # the server may wait longer for the site than we do for the server
+        is_free = [
             each.get(MetaKey.STATUS) == MetaStatusValue.NO_JOBS
             or each.get(MetaKey.JOB_ID) not in (None, job)
             for each in found
         ]
-        return bool(found) and all(elsewhere)
+        return bool(found) and all(is_free)
 
     def has_ended(self, job: str) -> bool:
         return str(self._do("get_job_status", job)).startswith(ENDED)
 
     def progress(self) -> dict[str, Any]:
-        """What the server has on disk of the study, also when no job is running."""
-        assert self._line is not None
-        found: dict[str, Any] = self._line._get_dict_data(self._do("_do_command", PROGRESS))
+        """Return the study's progress on the server's disk; works without a running job."""
+        assert self._connection is not None
+        found: dict[str, Any] = self._connection._get_dict_data(self._do("_do_command", PROGRESS))
         return found
 
-    def tell(self, job: str, want: str) -> dict[str, Any] | None:
-        """The controller's status, after telling it what is wanted; None if it does not answer."""
-        assert self._line is not None
+    def command(self, job: str, want: str) -> dict[str, Any] | None:
+        """Send a command to the job; return the job's status, None if it does not answer."""
+        assert self._connection is not None
         try:
             with contextlib.redirect_stdout(io.StringIO()):
-                answer: dict[str, Any] = self._line.do_app_command(job, TOPIC, {"want": want})
+                answer: dict[str, Any] = self._connection.do_app_command(job, TOPIC, {"want": want})
         except NoConnection as error:
-            raise ServerSilent(str(error)) from error
+            raise ServerUnreachable(str(error)) from error
         except Exception as error:
             log.info("no answer from job %s: %s: %s", job, type(error).__name__, error)
             return None
         return answer
 
     def abort(self, job: str) -> None:
-        with contextlib.suppress(JobNotFound, InternalError, ServerSilent):
+        with contextlib.suppress(JobNotFound, InternalError, ServerUnreachable):
             self._do("abort_job", job)
 
     def jobs(self) -> list[dict[str, Any]]:
-        """This study's jobs, oldest first."""
+        """Return this study's jobs, oldest first."""
         found: list[dict[str, Any]] = self._do("list_jobs") or []
         mine = [each for each in found if each.get("job_name") == self._study.name]
         return sorted(mine, key=lambda each: str(each.get("submit_time", "")))
 
     def fetch(self, job: str, out: Path) -> Path | None:
-        """Move the job's run folder to ``out``; None if the study did not end in this job."""
+        """Fetch the job's run folder to ``out``; return None if the study did not end in it."""
         location = Path(self._do("download_job_result", job))
         found = [path for path in location.rglob(RESULT) if (path / "recipe.json").exists()]
         if found:
@@ -150,16 +152,16 @@ class Session:
         return out if found else None
 
     def _do(self, name: str, *arguments: Any) -> Any:
-        if self._line is None:
-            raise ServerSilent("there is no line to the server")
+        if self._connection is None:
+            raise ServerUnreachable("not connected to the server")
         try:
             with contextlib.redirect_stdout(io.StringIO()):
-                return getattr(self._line, name)(*arguments)
+                return getattr(self._connection, name)(*arguments)
         except NoConnection as error:
-            raise ServerSilent(f"the server does not answer: {error}") from error
+            raise ServerUnreachable(f"the server does not answer: {error}") from error
 
-    def _hang_up(self) -> None:
-        if self._line is not None:
+    def _close(self) -> None:
+        if self._connection is not None:
             with contextlib.suppress(Exception):
-                self._line.close()
-            self._line = None
+                self._connection.close()
+            self._connection = None

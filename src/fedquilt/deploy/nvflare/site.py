@@ -1,4 +1,4 @@
-"""start_site(): join a study with a kit, after a handshake that can say why not."""
+"""start_site(): joins a study, after a test connection whose errors can be explained."""
 
 from __future__ import annotations
 
@@ -17,51 +17,14 @@ from fedquilt.deploy.nvflare.seal import check_seal
 from fedquilt.deploy.site.settings import SiteSettings, read_site_settings
 from fedquilt.deploy.study import ServerAddress
 
-
-def greet(kit: Kit, place: ServerAddress, seconds: float) -> None:
-    """Raise UserError with the reason unless the server accepts this kit's certificate in time."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            _shake_hands(kit, place)
-            return
-        except (ConnectionError, TimeoutError, socket.gaierror) as error:
-            if time.monotonic() > deadline:
-                raise UserError(
-                    f"{place.host}:{place.port} could not be reached within {seconds:.0f} s "
-                    f"({error}); is the server started, and does the firewall allow it?"
-                ) from error
-            time.sleep(min(1.0, seconds / 10))
-        except ssl.SSLError as error:
-            why = getattr(error, "reason", None) or error.args[-1]
-            raise UserError(
-                f"{place.host}:{place.port} and this kit do not accept each other: {why}; the kit "
-                "is of another study, expired or altered"
-            ) from error
-
-
-def _shake_hands(kit: Kit, place: ServerAddress) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(kit.authority)
-    context.load_cert_chain(kit.certificate, kit.key)
-    context.set_alpn_protocols(["h2"])
-    with (
-        socket.create_connection((place.host, place.port), timeout=5) as plain,
-        context.wrap_socket(plain, server_hostname=place.host) as line,
-    ):
-        # With TLS 1.3 a refused certificate shows only now: FLARE hangs up without a word.
-        if not line.recv(1):
-            raise ssl.SSLError("the server has hung up on seeing the kit's certificate")
-
-
 REGISTERED = "Successfully registered client"
-RESTARTS = 5  # of FLARE's own program, each within RESTART_SECONDS of the one before
+MAX_STARTS = 5  # of FLARE's client within RESTART_SECONDS
 RESTART_SECONDS = 300.0
-TELLING = re.compile(r"refused|denied|not allowed|error|unauthenticated|fail", re.IGNORECASE)
+REASON = re.compile(r"refused|denied|not allowed|error|unauthenticated|fail", re.IGNORECASE)
 
 
 def open_kit(folder: Path) -> Kit:
-    """A site's kit that is whole, sealed, in time and of this version."""
+    """Return a site's kit; raise UserError unless it is valid and of this version."""
     kit = Kit(folder.resolve())
     kit.require()
     check_seal(kit)
@@ -69,16 +32,16 @@ def open_kit(folder: Path) -> Kit:
 
 
 def start_site(folder: Path, settings_path: Path, say: Callable[[str], None]) -> None:
-    """Until interrupted. Everything that FLARE starts ends with it."""
+    """Take part in the study until interrupted; all FLARE processes end with it."""
     kit, settings = open_kit(folder), read_site_settings(settings_path)
     study, site = kit.study(), kit.role()
     write_site_files(kit, str(settings_path.resolve()))
     organisation = study.site(site).organisation
-    greet(kit, study.server, settings.register_seconds)
+    check_connection(kit, study.server, settings.register_seconds)
     starts: list[float] = []
     with claim(kit):
         while True:
-            starts = [*starts, time.monotonic()][-RESTARTS:]
+            starts = [*starts, time.monotonic()][-MAX_STARTS:]
             process = site_process(kit, site, organisation)
             try:
                 _wait_until_registered(process, settings)
@@ -87,19 +50,55 @@ def start_site(folder: Path, settings_path: Path, say: Callable[[str], None]) ->
                     pass
             finally:
                 process.end()
-            if len(starts) == RESTARTS and time.monotonic() - starts[0] < RESTART_SECONDS:
-                raise UserError(f"FLARE's client ended {RESTARTS} times; see {process.log}")
-            say("FLARE's client ended; it is started again")
+            if len(starts) == MAX_STARTS and time.monotonic() - starts[0] < RESTART_SECONDS:
+                raise UserError(f"FLARE's client ended {MAX_STARTS} times; see {process.log}")
+            say("FLARE's client ended; restarting it")
 
 
 def _wait_until_registered(process: FlareProcess, settings: SiteSettings) -> None:
     deadline = time.monotonic() + settings.register_seconds
-    while REGISTERED not in process.said():
+    while REGISTERED not in process.output():
         code = process.wait(0.2)
         if code is not None or time.monotonic() > deadline:
-            ended = f"ended with code {code}" if code is not None else "was not registered"
-            lines = [line for line in process.said().splitlines() if TELLING.search(line)]
+            failure = f"ended with code {code}" if code is not None else "was not registered"
+            lines = [line for line in process.output().splitlines() if REASON.search(line)]
             raise UserError(
-                f"the site {ended} within {settings.register_seconds:.0f} s: "
+                f"the site {failure} within {settings.register_seconds:.0f} s: "
                 f"{lines[-1].strip() if lines else 'FLARE gave no reason'} (see {process.log})"
             )
+
+
+def check_connection(kit: Kit, address: ServerAddress, seconds: float) -> None:
+    """Raise UserError, with the reason, unless the server accepts the kit's certificate in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            _handshake(kit, address)
+            return
+        except (ConnectionError, TimeoutError, socket.gaierror) as error:
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"{address.host}:{address.port} could not be reached within {seconds:.0f} s "
+                    f"({error}); is the server started, and does the firewall allow the connection?"
+                ) from error
+            time.sleep(min(1.0, seconds / 10))
+        except ssl.SSLError as error:
+            why = getattr(error, "reason", None) or error.args[-1]
+            raise UserError(
+                f"{address.host}:{address.port} and this kit do not accept each other: {why}; the "
+                "kit is of another study, expired or altered"
+            ) from error
+
+
+def _handshake(kit: Kit, address: ServerAddress) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(kit.authority)
+    context.load_cert_chain(kit.certificate, kit.key)
+    context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection((address.host, address.port), timeout=5) as connection,
+        context.wrap_socket(connection, server_hostname=address.host) as secure,
+    ):
+        # With TLS 1.3 a refused certificate shows only here: FLARE just closes the connection.
+        if not secure.recv(1):
+            raise ssl.SSLError("the server refused the kit's certificate")

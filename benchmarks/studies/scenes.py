@@ -19,7 +19,7 @@ from benchmarks.harness.resumable_runs import Key, make_runs, summary
 from fedquilt.recipes.recipe import Recipe, recipe_from, with_overrides
 
 METHODS: dict[str, dict[str, Any]] = {
-    "FedAvg, blank = 0": {"name": "fedavg"},
+    "FedAvg, unannotated as negative": {"name": "fedavg"},
     "FedAvg-PL": {"name": "fedavg-pl"},
     "FedAvg-PL, annotators' head rows": {"name": "fedavg-pl", "head_rows": "annotated"},
     "FedMLP": {
@@ -35,7 +35,7 @@ DECAY = {
     "none": {},
     "coupled 5e-4": {"weight_decay": 5e-4, "decay": "coupled"},
     "decoupled 1e-2": {"weight_decay": 1e-2, "decay": "decoupled"},
-    "coupled 5e-4, un-annotated rows exempt": {
+    "coupled 5e-4, unannotated rows exempt": {
         "weight_decay": 5e-4,
         "decay": "coupled",
         "decay_unannotated_rows": False,

@@ -20,7 +20,7 @@ from fedquilt.runs.parallel import run_all
 DECAYS: dict[str, dict[str, Any]] = {
     "none": {},
     "coupled 5e-4 (Adam with L2)": {"weight_decay": 5e-4, "decay": "coupled"},
-    "coupled 5e-4, un-annotated rows exempt": {
+    "coupled 5e-4, unannotated rows exempt": {
         "weight_decay": 5e-4,
         "decay": "coupled",
         "decay_unannotated_rows": False,

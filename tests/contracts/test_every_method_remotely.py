@@ -24,7 +24,7 @@ from support.tiny_federation import METHOD_NAMES, make_method
 from fedquilt.core.payload import Gather, Mean, Part, Sum, Update, weight_of
 from fedquilt.core.tree import Tree, leaves, same_bits, tree_map
 from fedquilt.deploy.protocol.messages import Message, pack, unpack, update_message, update_of
-from fedquilt.deploy.server.unannotated_rows import HEAD, annotated_by, keeps_rows_still
+from fedquilt.deploy.server.unannotated_rows import HEAD, annotated_by, keeps_unannotated_rows
 from fedquilt.deploy.study import Study
 from fedquilt.privacy.unannotated_rows import annotator_parts
 from fedquilt.training.client import LOSS_PART
@@ -165,7 +165,7 @@ FACTS: dict[str, tuple[dict[str, object], str]] = {
     "another version": ({"version": "0.0.0"}, "its version is"),
     "a survey's answer": ({"kind": "survey"}, "its kind is"),
     "no parts": ({"parts": None}, "no update"),
-    "unknown kind": ({"parts": {"body": {"kind": "Pickle"}}}, "no known kind"),
+    "unknown kind": ({"parts": {"body": {"kind": "Pickle"}}}, "no valid kind"),
 }
 
 
@@ -223,9 +223,9 @@ def test_a_changed_row_of_a_class_the_site_does_not_annotate(name: str, tmp_path
     assert foreign.tolist() == [False, True, False]  # site-2 annotates the third and the first
     facts = {key: value for key, value in message.facts.items() if key != "parts"}
     own = [part for part in annotator_parts(method) if part in update]
-    if not keeps_rows_still(method) and not own:
+    if not keeps_unannotated_rows(method) and not own:
         return
-    part = HEAD if keeps_rows_still(method) else own[0]
+    part = HEAD if keeps_unannotated_rows(method) else own[0]
     honest = {site: [reply] for site, reply in round_.replies.items() if site != LIAR}
     expected, _ = round_.after(honest, tmp_path)
     reply = pack(update_message(facts, {**update, part: _moved(update[part], foreign)}))

@@ -1,1 +1,1 @@
-"""The server's half of a study."""
+"""The server side of a study."""

@@ -1,4 +1,4 @@
-"""Who has to answer for a round to count, and who is missing when it does not."""
+"""Quorum: which sites have to answer for a round to count."""
 
 from __future__ import annotations
 
@@ -10,31 +10,30 @@ from fedquilt.deploy.study import Study
 
 
 class TooFewSites(UserError):
-    """A round that could not be had; nothing of it was kept."""
+    """Raised when the replies of a round make no quorum; nothing of the round is kept."""
 
 
 @dataclass(frozen=True)
 class Quorum:
-    """The rule for one cohort: a quorum, and an annotator of every class the cohort annotates."""
+    """Enough sites of a cohort, with an annotator of every class that the cohort annotates."""
 
     study: Study
     cohort: Sequence[str]
 
     @property
-    def quorum(self) -> int:
+    def minimum(self) -> int:
         return min(self.study.rules.quorum, len(self.cohort))
 
     def is_enough(self, answered: Collection[str]) -> bool:
-        return len(answered) >= self.quorum and not self.orphans(answered)
+        return len(answered) >= self.minimum and not self.uncovered_classes(answered)
 
-    def orphans(self, answered: Collection[str]) -> list[str]:
-        """Classes that somebody in the cohort annotates and nobody who answered."""
-        wanted = self._annotated(self.cohort)
-        had = self._annotated(answered)
-        return [name for name in self.study.classes if name in wanted - had]
+    def uncovered_classes(self, answered: Collection[str]) -> list[str]:
+        """Return the classes annotated in the cohort, but by none of the sites that answered."""
+        uncovered = self._annotated(self.cohort) - self._annotated(answered)
+        return [name for name in self.study.classes if name in uncovered]
 
     def require(self, answered: Collection[str], reasons: Mapping[str, str], what: str) -> None:
-        """Raise TooFewSites, naming who is missing and why, unless it is enough."""
+        """Raise TooFewSites, with the missing sites and reasons, unless there is a quorum."""
         if self.is_enough(answered):
             return
         missing = [
@@ -42,11 +41,11 @@ class Quorum:
             for name in self.cohort
             if name not in answered
         ]
-        orphans = self.orphans(answered)
-        unlearnt = f"; nobody who did annotates {', '.join(orphans)}" if orphans else ""
+        classes = ", ".join(self.uncovered_classes(answered))
+        uncovered = f"; none of those annotates {classes}" if classes else ""
         raise TooFewSites(
-            f"{what}: {len(answered)} of {len(self.cohort)} sites answered, at least {self.quorum} "
-            f"are needed{unlearnt}; missing: {', '.join(missing)}"
+            f"{what}: {len(answered)} of {len(self.cohort)} sites answered, at least "
+            f"{self.minimum} are needed{uncovered}; missing: {', '.join(missing)}"
         )
 
     def _annotated(self, names: Collection[str]) -> set[str]:

@@ -1,4 +1,4 @@
-"""Replies: the replies of one round as they arrive; each is taken whole or refused by name."""
+"""Replies: checks the replies of one exchange as they arrive, and sums the accepted updates."""
 
 from __future__ import annotations
 
@@ -20,52 +20,53 @@ log = logging.getLogger(__name__)
 
 
 class SiteFailed(ValueError):
-    """A site that reports an error of its own instead of an update."""
+    """Raised when a site sent an error instead of an update."""
 
 
 @dataclass
 class Replies:
-    """What one exchange has brought so far."""
+    """The replies received so far; a reply is counted as a whole or refused."""
 
     study: Study
     kind: str  # survey, train or end
     round_index: int
     audit_log: AuditLog
-    expected: Update  # of the right names, kinds, shapes and dtypes
+    expected: Update  # with the names, kinds, shapes and dtypes that replies must have
     accumulator: Accumulator = field(init=False)
     answered: list[str] = field(default_factory=list)
-    reasons: dict[str, str] = field(default_factory=dict)  # of those that were not counted
+    reasons: dict[str, str] = field(default_factory=dict)  # site -> why its reply was not counted
     byte_count: int = 0
 
     def __post_init__(self) -> None:
         self.accumulator = Accumulator(self.expected, len(self.study.sites), self._check_rows)
 
     def receive(self, site: str, reply: bytes) -> None:
-        """Count one site's reply, or note why not; never raises for what a site sent."""
+        """Count a site's reply, or record why not; never raises because of its content."""
         self.byte_count += len(reply)
-        where = {"site": site, "kind": self.kind, "round": self.round_index, "bytes": len(reply)}
+        facts = {"site": site, "kind": self.kind, "round": self.round_index, "bytes": len(reply)}
         try:
             update = self._update_in(site, reply)
             self._add(site, update)
         except (BadMessage, RefusedUpdate) as error:
-            self._note("refused", site, where, f"refused: {error}")
+            self._reject("refused", site, facts, f"refused: {error}")
         except SiteFailed as error:
-            self._note("failed", site, where, str(error))
+            self._reject("failed", site, facts, str(error))
         else:
             self.answered.append(site)
             self.reasons.pop(site, None)
-            self.audit_log.record("received", **where, parts=part_sizes(update))
+            self.audit_log.record("received", **facts, parts=part_sizes(update))
 
-    def _note(self, event: str, site: str, where: Mapping[str, Any], reason: str) -> None:
+    def _reject(self, event: str, site: str, facts: Mapping[str, Any], reason: str) -> None:
         log.warning("site %s, round %s: %s", site, self.round_index, reason)
         if site not in self.answered:
             self.reasons[site] = reason
-        self.audit_log.record(event, **where, reason=reason)
+        self.audit_log.record(event, **facts, reason=reason)
 
     def _update_in(self, site: str, reply: bytes) -> Update:
         if len(reply) > self.study.rules.max_message_bytes:
             raise RefusedUpdate(
-                f"{len(reply)} bytes, the study allows {self.study.rules.max_message_bytes}"
+                f"the reply has {len(reply)} bytes, the study allows at most "
+                f"{self.study.rules.max_message_bytes}"
             )
         message = unpack(reply)
         self._check_facts(site, message)
@@ -74,24 +75,24 @@ class Replies:
         return update_of(message)
 
     def _check_facts(self, site: str, message: Message) -> None:
-        wanted = {
+        expected = {
             "site": site,
             "version": VERSION,
             "study": self.study.hash,
             "kind": self.kind,
             "round": self.round_index,
         }
-        is_error = "error" in message.facts  # which may be that it could not read the request
-        for name in ("site", "version") if is_error else wanted:
-            if message.facts.get(name) != wanted[name]:
+        is_error = "error" in message.facts  # perhaps because it could not read the request
+        for name in ("site", "version") if is_error else expected:
+            if message.facts.get(name) != expected[name]:
                 raise RefusedUpdate(
-                    f"its {name} is {message.facts.get(name)!r}, expected {wanted[name]!r}"
-                    + (" (stale or from the future)" if name == "round" else "")
+                    f"its {name} is {message.facts.get(name)!r}, expected {expected[name]!r}"
+                    + (" (the reply belongs to another round)" if name == "round" else "")
                 )
 
     def _add(self, site: str, update: Update) -> None:
         if site not in self.study.site_names:
-            raise RefusedUpdate(f"{site!r} is no site of the study")
+            raise RefusedUpdate(f"{site!r} is not a site of the study")
         self.accumulator.add(site, update)
 
     def _check_rows(self, site: str, update: Update) -> None:

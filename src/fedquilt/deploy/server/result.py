@@ -1,4 +1,4 @@
-"""What a study's run folder says at the end: its result, and who annotates what."""
+"""The result and the allocation that a study writes into its run folder."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def study_result(
     study: Study,
     history: Sequence[dict[str, Any]],
     report: Report | None,
-    missed_the_end: Mapping[str, str],
+    missed: Mapping[str, str],
 ) -> dict[str, Any]:
+    """Return the content of result.json; ``missed`` names sites without the final model."""
     recipe = study.recipe
     annotated = {name: annotated_by(study, name).tolist() for name in study.site_names}
     status: Any = {} if report is None else by_annotation_status(report, annotated)
@@ -37,17 +38,17 @@ def study_result(
         "spread_over_clients": {},
         "reports": {} if report is None else {GLOBAL: report.to_dict()},
         "annotation_status": nan_to_none(status),
-        "pseudo_labels": None,  # what sites filled in stays with them
+        "pseudo_labels": None,  # pseudo-labels stay at the sites
         "bytes_up": sum(record["bytes_up"] for record in history),
         "bytes_down": sum(record["bytes_down"] for record in history),
         "seconds": sum(record["seconds"] for record in history),
-        "missed_the_end": dict(missed_the_end),  # sites whose model is that of an earlier round
+        "missed_the_end": dict(missed),
         "environment": environment("cpu"),
     }
 
 
 def site_allocation(study: Study) -> Allocation:
-    """Who annotates what, one row for each site: images are not known to the server."""
+    """Return who annotates what, with one row per site: the server does not know the images."""
     holdings = tuple(
         Holding(name, torch.tensor([row]), annotated_by(study, name)[None])
         for row, name in enumerate(study.site_names)
@@ -56,8 +57,8 @@ def site_allocation(study: Study) -> Allocation:
     return Allocation(holdings, study.classes, protocol)
 
 
-def where_models_are(run: Path) -> list[str]:
-    """What whoever fetches a run folder has to know about the models that are not in it."""
+def missing_model_notes(run: Path) -> list[str]:
+    """Return notes on models that a fetched run folder does not hold."""
     folder = RunFolder(run)
     missed = folder.read_json(folder.result).get("missed_the_end", {})
     lines = []
@@ -65,7 +66,7 @@ def where_models_are(run: Path) -> list[str]:
         lines.append(MODELS_AT_SITES)
     if missed:
         lines.append(
-            f"not reached at the end, so with the model of an earlier round: {', '.join(missed)}; "
-            "once connected again, `fedquilt deploy submit --resume` brings them up to date"
+            f"without the final model, because they were not connected: {', '.join(missed)}; once "
+            "they are connected, run `fedquilt deploy submit --resume` to send it"
         )
     return lines

@@ -1,4 +1,7 @@
-"""Status of a study: its round, who is present, and who is missing since when."""
+"""Status of a study: its round, its outcome, and which sites are missing since when.
+
+A running job keeps a ``Status``; without a job, the status is read from the run folder.
+"""
 
 from __future__ import annotations
 
@@ -12,49 +15,21 @@ from typing import Any
 from fedquilt.deploy.study import Study
 from fedquilt.runs.run_folder import RunFolder
 
-
-def progress_on_disk(study: Study, run: Path) -> dict[str, Any]:
-    folder = RunFolder(run)
-    facts = progress_by(study, folder.history.read())
-    return facts | {
-        "outcome": "done" if folder.result.exists() else None,
-        "is_begun": folder.recipe.exists(),
-    }
-
-
-def progress_by(study: Study, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The facts of a status that follow from the history's records alone."""
-    missing_since: dict[str, float] = {}
-    for record in records:
-        missing_since = since_when(missing_since, record)
-    last = records[-1] if records else None
-    return {
-        "study": study.name,
-        "rounds": study.recipe.rounds,
-        "round": last["round"] if last else 0,
-        "last": last,
-        "missing": last["missing"] if last else {},
-        "missing_since": missing_since,
-        "bytes_down": sum(record["bytes_down"] for record in records),
-        "bytes_up": sum(record["bytes_up"] for record in records),
-    }
-
-
-def since_when(before: dict[str, float], record: dict[str, Any]) -> dict[str, float]:
-    """A site is missing since the end of the first of the rounds in a row without it."""
-    return {name: before.get(name, record["ended"]) for name in record["missing"]}
+DIRECTIONS = (("bytes_down", "to the sites"), ("bytes_up", "from them"))
 
 
 class Outcome(Enum):
-    DONE = "done"  # all rounds, and the result is written
-    CUT = "cut"  # at the coordinator's wish, after a whole round
-    TOO_FEW = "too few sites"  # the round can be had when they are back
-    HALTED = "halted"  # something a person has to mend
-    FAILED = "failed"  # anything else
+    """How a job ended; the values are sent to the coordinator."""
+
+    DONE = "done"  # all rounds are done and the result is written
+    CUT = "cut"  # stopped by the coordinator after a whole round, for a new job to resume
+    TOO_FEW = "too few sites"  # no quorum; the round can be repeated when sites are back
+    HALTED = "halted"  # an error that a person has to fix
+    FAILED = "failed"  # any other error
 
 
 class Status:
-    """Of one job: written by its rounds, read by whoever asks."""
+    """The status of one job: updated by its rounds, read by other threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -63,8 +38,8 @@ class Status:
     def begin(
         self, study: Study, present: Sequence[str], records: Sequence[dict[str, Any]] = ()
     ) -> None:
-        """A job begins with these sites, where the rounds of earlier jobs have left the study."""
-        now, before = time.time(), progress_by(study, records)
+        """Start with the sites in the job and the round records of earlier jobs."""
+        now, before = time.time(), progress_from(study, records)
         absent = [name for name in study.site_names if name not in present]
         since = before["missing_since"]
         with self._lock:
@@ -78,7 +53,7 @@ class Status:
             }
 
     def note(self, record: dict[str, Any]) -> None:
-        """A round's record, or a notice."""
+        """Add a round's record or a notice."""
         with self._lock:
             facts = self._facts
             if "notice" in record:
@@ -86,7 +61,7 @@ class Status:
                 if "round" in record:
                     facts["round"] = facts["began_after"] = record["round"]
                 return
-            facts["missing_since"] = since_when(facts["missing_since"], record)
+            facts["missing_since"] = _missing_since(facts["missing_since"], record)
             facts["missing"] = record["missing"]
             facts["bytes_down"] += record["bytes_down"]
             facts["bytes_up"] += record["bytes_up"]
@@ -101,26 +76,63 @@ class Status:
             return dict(self._facts)
 
 
-def status_of_study(
+def progress_on_disk(study: Study, run: Path) -> dict[str, Any]:
+    """Return the status facts that the study's run folder holds."""
+    folder = RunFolder(run)
+    facts = progress_from(study, folder.history.read())
+    return facts | {
+        "outcome": "done" if folder.result.exists() else None,
+        "is_begun": folder.recipe.exists(),
+    }
+
+
+def progress_from(study: Study, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the status facts that follow from the history's records."""
+    missing_since: dict[str, float] = {}
+    for record in records:
+        missing_since = _missing_since(missing_since, record)
+    last = records[-1] if records else None
+    return {
+        "study": study.name,
+        "rounds": study.recipe.rounds,
+        "round": last["round"] if last else 0,
+        "last": last,
+        "missing": last["missing"] if last else {},
+        "missing_since": missing_since,
+        "bytes_down": sum(record["bytes_down"] for record in records),
+        "bytes_up": sum(record["bytes_up"] for record in records),
+    }
+
+
+def _missing_since(before: dict[str, float], record: dict[str, Any]) -> dict[str, float]:
+    """Return, per missing site, the end of the first of the latest rounds in a row without it."""
+    return {name: before.get(name, record["ended"]) for name in record["missing"]}
+
+
+def current_status(
     on_disk: dict[str, Any],
-    told: dict[str, Any] | None,
-    otherwise: str,
+    job_status: dict[str, Any] | None,
+    without_job: str,
     connected: Collection[str],
 ) -> dict[str, Any]:
-    """What a job tells once it has begun; before and after it, what the study has on disk.
+    """Return the status of a study: the job's once it has begun, otherwise the one on disk.
 
-    ``told`` is None where no job answers; ``otherwise`` says in words why none does.
+    Args:
+        on_disk: what ``progress_on_disk`` returned.
+        job_status: what the latest job answered; None if it did not answer.
+        without_job: the outcome to show if no job answers and the study is not done.
+        connected: the sites that are connected now.
     """
     facts = on_disk
-    if told is not None and "in_job" in told:
-        facts = told
+    if job_status is not None and "in_job" in job_status:
+        facts = job_status
     elif on_disk["outcome"] is None:
-        facts = on_disk | {"outcome": otherwise}
+        facts = on_disk | {"outcome": without_job}
     return {**facts, "connected": sorted(connected)}
 
 
-def sentences(facts: dict[str, Any]) -> list[str]:
-    """The status in words, for a terminal."""
+def status_lines(facts: dict[str, Any]) -> list[str]:
+    """Return the status as lines for a terminal."""
     outcome, last = facts["outcome"] or "running", facts["last"]
     if outcome == Outcome.CUT.value:
         outcome = "a new job begins"
@@ -142,12 +154,12 @@ def sentences(facts: dict[str, Any]) -> list[str]:
         metrics = last.get("metrics") or {}
         shown = [f"{name} {value:.4f}" for name, value in metrics.items() if value is not None]
         lines += [f"metrics: {', '.join(shown)}"] if shown else []
-    sent = [f"{facts[key]:,} bytes {word}" for key, word in _DIRECTIONS]
+    sent = [f"{facts[key]:,} bytes {direction}" for key, direction in DIRECTIONS]
     return [*lines, f"in all rounds so far: {', '.join(sent)}"]
 
 
-def round_sentence(facts: dict[str, Any]) -> str:
-    """The last round in one line, for whoever watches."""
+def round_line(facts: dict[str, Any]) -> str:
+    """Return the last round as one line for a terminal."""
     last = facts["last"]
     missing = [f"{name} ({why})" for name, why in last["missing"].items()]
     return (
@@ -155,6 +167,3 @@ def round_sentence(facts: dict[str, Any]) -> str:
         f"{', '.join(last['cohort'])}; {last['seconds']:.1f} s"
         + (f"; missing: {', '.join(missing)}" if missing else "")
     )
-
-
-_DIRECTIONS = (("bytes_down", "to the sites"), ("bytes_up", "from them"))

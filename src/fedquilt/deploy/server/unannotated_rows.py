@@ -1,9 +1,13 @@
-"""Head rows of classes that a site does not annotate: what it may send, and what not."""
+"""The server's check of head rows that belong to classes a site does not annotate.
+
+Under some methods an honest site never changes such a row, so a changed one is refused. Under
+others it may change for a good reason, and the server has to accept it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -20,45 +24,61 @@ from fedquilt.privacy.unannotated_rows import annotator_parts, check_unannotated
 from fedquilt.training.method import Method
 
 HEAD = "head"
-# Their losses see annotated labels only and reach a head row through its own logit alone. Other
-# methods fill in labels, correct gradients or tie rows together: there a row may move honestly
-# (``row_rules.py`` says why, method by method).
-STILL = (
+
+# Methods whose loss uses annotated labels only and reaches a head row through its own logit only.
+ROW_KEEPING_METHODS = (
     *("fedavg", "fedavg-pl", "fedprox", "moon", "fedrs", "fedpu", "flag"),
     *("fedlgt", "scene-gcn"),
 )
 
+PSEUDO_LABELS = "sites fill in labels of classes that they do not annotate"
+TEACHER = "the received model, or a teacher, trains classes without annotations too"
+# Under these methods an honest site may change such a row, for the reason given.
+WHY_ROWS_CHANGE = {
+    "scaffold": "the control variates of other sites correct every row",
+    "fedcurv": "a penalty draws every row towards other sites' weights",
+    "fedlsr": "two views of an image are trained to agree in every class",
+    "fednoro": TEACHER,
+    "fedvls": TEACHER,
+    "rscfed": TEACHER,
+    "fedirm": TEACHER,
+    "fedfixmatch": PSEUDO_LABELS,
+    "cbafed": PSEUDO_LABELS,
+    "fedmlp": PSEUDO_LABELS,
+    "fedlsm": PSEUDO_LABELS,
+    "fedc-tran": "label vectors are trained, and every label attends to all of them",
+    "site-aware": "a graph ties the classes together",
+}
 
-def keeps_rows_still(method: Method) -> bool:
-    """Whether head rows of classes a site does not annotate end a round as they began it."""
-    return method_name(method) in STILL and what_moves_rows(method) is None
+RowHandling: TypeAlias = Literal[
+    "refused", "without weight", "not sent", "accepted", "not for studies"
+]
 
 
-def what_moves_rows(method: Method) -> str | None:
-    """The setting by which such rows move although the method would let them rest."""
-    training = method.training
-    if getattr(method, "unannotated", None) != "skip":
-        return 'a blank label is read as negative; refused with unannotated = "skip"'
-    if training.weight_decay > 0 and training.decay_unannotated_rows:
-        return "weight decay shrinks every row; refused with decay_unannotated_rows = false"
-    if getattr(method, "text_encoder", None) == "learned":
-        return "label vectors are trained, and every label attends to all of them"
-    return None
+@dataclass(frozen=True)
+class RowPolicy:
+    """What the server does with a changed row of a class that its site does not annotate."""
+
+    handling: RowHandling
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.handling}: {self.reason}"
 
 
 def check_rows(study: Study, update: Update, site: str) -> None:
-    """Raise RefusedUpdate where a site counts for, or has moved, a class it has not declared.
+    """Raise RefusedUpdate if a site gives weight to, or changed, a class it does not annotate.
 
-    The update's names and shapes must have been checked before.
+    The names and shapes of the update must have been checked before.
     """
-    method, declared = study.recipe.method, annotated_by(study, site)
-    check_unannotated_rows(method, update, declared, site, study.classes)
-    if not keeps_rows_still(method) or HEAD not in update:
+    method, annotated = study.recipe.method, annotated_by(study, site)
+    check_unannotated_rows(method, update, annotated, site, study.classes)
+    if not keeps_unannotated_rows(method) or HEAD not in update:
         return
     for path, leaf in leaves(update[HEAD].value):
-        moved = (leaf != 0).reshape(len(leaf), -1).any(1) & ~declared
-        if bool(moved.any()):
-            name = study.classes[int(moved.nonzero()[0])]
+        changed = (leaf != 0).reshape(len(leaf), -1).any(1) & ~annotated
+        if bool(changed.any()):
+            name = study.classes[int(changed.nonzero()[0])]
             raise RefusedUpdate(
                 f"client {site!r}, part {HEAD!r}, {path!r}: the row of {name!r}, which the site "
                 "does not annotate, has changed"
@@ -66,53 +86,40 @@ def check_rows(study: Study, update: Update, site: str) -> None:
 
 
 def annotated_by(study: Study, site: str) -> Tensor:
-    """(C,) bool: what the site declared in the study."""
-    declared = study.site(site).annotates
-    return torch.tensor([name in declared for name in study.classes])
+    """(C,) bool: the classes that the site annotates, as declared in the study."""
+    annotates = study.site(site).annotates
+    return torch.tensor([name in annotates for name in study.classes])
 
 
-Fate = Literal["refused", "without weight", "not sent", "accepted", "not for studies"]
-
-FILLED_IN = "sites fill in labels of classes that they do not annotate"
-TAUGHT = "the received model, or a teacher, trains classes without annotations too"
-# Why an honest site's row may change, so that a changed one proves nothing.
-MOVED_BY = {
-    "scaffold": "the control variates of other sites correct every row",
-    "fedcurv": "a penalty draws every row towards other sites' weights",
-    "fedlsr": "two views of an image are to agree in every class",
-    "fednoro": TAUGHT,
-    "fedvls": TAUGHT,
-    "rscfed": TAUGHT,
-    "fedirm": TAUGHT,
-    "fedfixmatch": FILLED_IN,
-    "cbafed": FILLED_IN,
-    "fedmlp": FILLED_IN,
-    "fedlsm": FILLED_IN,
-    "fedc-tran": "label vectors are trained, and every label attends to all of them",
-    "site-aware": "a graph ties the classes together",
-}
+def keeps_unannotated_rows(method: Method) -> bool:
+    """Return whether an honest site leaves head rows of unannotated classes unchanged."""
+    is_listed = method_name(method) in ROW_KEEPING_METHODS
+    return is_listed and row_changing_setting(method) is None
 
 
-@dataclass(frozen=True)
-class RowRule:
-    fate: Fate
-    why: str
+def row_changing_setting(method: Method) -> str | None:
+    """Return which setting changes such rows although the method as such would not, if any."""
+    training = method.training
+    if getattr(method, "unannotated", None) != "skip":
+        return 'unannotated labels are treated as negative; refused with unannotated = "skip"'
+    if training.weight_decay > 0 and training.decay_unannotated_rows:
+        return "weight decay shrinks every row; refused with decay_unannotated_rows = false"
+    if getattr(method, "text_encoder", None) == "learned":
+        return "label vectors are trained, and every label attends to all of them"
+    return None
 
-    def __str__(self) -> str:
-        return f"{self.fate}: {self.why}"
 
-
-def row_rule(name: str) -> RowRule:
-    """Of a method with its default settings."""
+def row_policy(name: str) -> RowPolicy:
+    """Return the policy for a method with its default settings."""
     method: Method = find("method", all_methods(), name)()
     if method.needs_pooled_data or method.needs_complete_labels:
-        return RowRule("not for studies", "it is a bound for simulations")
+        return RowPolicy("not for studies", "it is a bound for simulations")
     if HEAD not in {part.name for part in sent_parts(name)}:
-        return RowRule("not sent", "no head row that is trained leaves a site")
+        return RowPolicy("not sent", "no trained head row leaves a site")
     if HEAD in annotator_parts(method):
-        return RowRule("without weight", "only annotators count; any weight for it is refused")
-    if keeps_rows_still(method):
-        return RowRule("refused", "an honest site cannot change it")
-    if name in STILL:
-        return RowRule("accepted", str(what_moves_rows(method)))
-    return RowRule("accepted", MOVED_BY.get(name, "nothing is known about its rows"))
+        return RowPolicy("without weight", "only annotators count; any other weight is refused")
+    if keeps_unannotated_rows(method):
+        return RowPolicy("refused", "an honest site cannot change it")
+    if name in ROW_KEEPING_METHODS:
+        return RowPolicy("accepted", str(row_changing_setting(method)))
+    return RowPolicy("accepted", WHY_ROWS_CHANGE.get(name, "nothing is known about its rows"))

@@ -1,4 +1,4 @@
-"""The server's engine for sites elsewhere: its memory does not grow with their number."""
+"""The server's engine for remote sites: its memory does not grow with their number."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fedquilt.deploy.protocol.messages import pack, unpack, update_message, upda
 from fedquilt.training.rounds import start_server
 
 
-class Watching(CallingChannel):
-    """Notes how many bytes of tensors live after each update was taken."""
+class MeasuringChannel(CallingChannel):
+    """Records how many bytes of tensors are alive after each reply."""
 
     alive: list[int]
 
@@ -42,21 +42,21 @@ def _tensor_bytes() -> int:
     return sum({each.data_ptr(): each.nbytes for each in found}.values())
 
 
-def test_updates_are_added_on_arrival_and_let_go(tmp_path: Path) -> None:
+def test_updates_are_summed_on_arrival_and_freed(tmp_path: Path) -> None:
     method = make_method("fedavg")
     study = make_study(method)
-    channel = Watching(make_sites(study, tmp_path))
+    channel = MeasuringChannel(make_sites(study, tmp_path))
     engine = make_engine(study, channel, tmp_path)
     server = start_server(method, study.task, engine)
     engine.exchange(method, method.broadcast(server), 0, study.site_names)
     first, second, third = channel.alive
-    assert second == third == first  # one accumulator, begun by the first update
+    assert second == third == first  # one accumulator, allocated for the first update
 
 
-def test_all_sites_are_sent_the_same_bytes_and_not_copies(tmp_path: Path) -> None:
+def test_all_sites_get_the_same_bytes_object(tmp_path: Path) -> None:
     method = make_method("fedavg")
     study = make_study(method)
-    channel = Watching(make_sites(study, tmp_path))
+    channel = MeasuringChannel(make_sites(study, tmp_path))
     engine = make_engine(study, channel, tmp_path)
     server = start_server(method, study.task, engine)
     engine.exchange(method, method.broadcast(server), 0, study.site_names)
@@ -66,7 +66,7 @@ def test_all_sites_are_sent_the_same_bytes_and_not_copies(tmp_path: Path) -> Non
 def test_a_payload_per_client_reaches_its_own_site_only(tmp_path: Path) -> None:
     method = make_method("scene-gcn")
     study = make_study(method)
-    channel = Watching(make_sites(study, tmp_path))
+    channel = MeasuringChannel(make_sites(study, tmp_path))
     engine = make_engine(study, channel, tmp_path)
     server = start_server(method, study.task, engine)
     totals = engine.exchange(method, method.broadcast(server), 0, study.site_names)

@@ -12,7 +12,7 @@ from support.tiny_federation import make_method
 from fedquilt.core.errors import UserError
 from fedquilt.core.tree import same_bits
 from fedquilt.deploy.server.quorum import TooFewSites
-from fedquilt.deploy.server.result import where_models_are
+from fedquilt.deploy.server.result import missing_model_notes
 from fedquilt.deploy.server.run import ServerRun
 from fedquilt.deploy.site.model import SiteModel
 from fedquilt.runs.finished_run import read_run
@@ -35,7 +35,7 @@ def test_a_study_leaves_a_run_folder_like_any_other(tmp_path: Path) -> None:
     assert same_bits(weights, make_clients(method).train(method)["weights"])
 
 
-def test_a_cut_and_resumed_study_ends_with_the_same_bits(tmp_path: Path) -> None:
+def test_a_stopped_and_resumed_study_ends_with_the_same_bits(tmp_path: Path) -> None:
     method = make_method("scaffold")
     study = make_study(method)
     rounds: list[int] = []
@@ -57,7 +57,7 @@ def test_a_cut_and_resumed_study_ends_with_the_same_bits(tmp_path: Path) -> None
     assert same_bits(weights, make_clients(method).train(method)["weights"])
 
 
-def test_a_round_that_a_killed_server_forgot_is_repeated_with_the_same_bits(
+def test_a_round_that_a_killed_server_lost_is_repeated_with_the_same_bits(
     tmp_path: Path,
 ) -> None:
     """The sites have trained round 3 already; the server died before it had saved it."""
@@ -73,7 +73,7 @@ def test_a_round_that_a_killed_server_forgot_is_repeated_with_the_same_bits(
     assert same_bits(again, expected)
 
 
-def test_too_few_sites_end_it_and_are_named(tmp_path: Path) -> None:
+def test_too_few_sites_end_the_run_and_are_named(tmp_path: Path) -> None:
     study = make_study(make_method("fedavg"), quorum=2)
     sites = make_sites(study, tmp_path / "sites")
     channel = CallingChannel({"site-1": sites["site-1"]})
@@ -85,22 +85,24 @@ def test_a_quorum_without_an_annotator_of_every_class_is_not_enough(tmp_path: Pa
     study = make_study(make_method("fedavg"), quorum=1)
     sites = make_sites(study, tmp_path / "sites")
     channel = CallingChannel({"site-1": sites["site-1"]})
-    with pytest.raises(TooFewSites, match="nobody who did annotates round"):
+    with pytest.raises(TooFewSites, match="none of those annotates round"):
         ServerRun(study, tmp_path / "run", channel).run(resume=False)
 
 
-def test_whoever_fetches_is_told_where_the_models_are(tmp_path: Path) -> None:
+def test_notes_say_where_the_models_are(tmp_path: Path) -> None:
     for name in ("fedavg", "flexible-fl"):
         study = make_study(make_method(name))
         channel = CallingChannel(make_sites(study, tmp_path / name / "sites"))
         assert ServerRun(study, tmp_path / name / "run", channel).run(resume=False)
-    assert where_models_are(tmp_path / "fedavg" / "run") == []
-    (line,) = where_models_are(tmp_path / "flexible-fl" / "run")
-    assert "every site has its own, which never leaves it" in line
+    assert missing_model_notes(tmp_path / "fedavg" / "run") == []
+    (line,) = missing_model_notes(tmp_path / "flexible-fl" / "run")
+    assert "every site has its own model" in line
     assert "fedquilt site model KIT SITE_TOML" in line
 
 
-def test_a_site_that_was_away_at_the_end_is_told_when_the_study_is_resumed(tmp_path: Path) -> None:
+def test_a_site_that_missed_the_end_gets_the_model_when_the_study_is_resumed(
+    tmp_path: Path,
+) -> None:
     study = make_study(make_method("flexible-fl"), quorum=2)
     sites = make_sites(study, tmp_path / "sites")
     away, kept = CallingChannel(sites), SiteModel(tmp_path / "sites" / "site-2" / "states")
@@ -115,7 +117,7 @@ def test_a_site_that_was_away_at_the_end_is_told_when_the_study_is_resumed(tmp_p
     assert records[-1]["notice"].startswith(
         "site-2 did not receive the final model (not connected)"
     )
-    assert "not reached at the end" in where_models_are(tmp_path / "run")[1]
+    assert "without the final model" in missing_model_notes(tmp_path / "run")[1]
     before = kept.read()
     assert before is not None
     assert before.rounds == 2  # what it received for the third round
@@ -123,4 +125,4 @@ def test_a_site_that_was_away_at_the_end_is_told_when_the_study_is_resumed(tmp_p
     after = kept.read()
     assert after is not None
     assert after.rounds == 3
-    assert len(where_models_are(tmp_path / "run")) == 1
+    assert len(missing_model_notes(tmp_path / "run")) == 1

@@ -1,4 +1,4 @@
-"""A site that missed the survey is named for as long as the study lasts, where it matters."""
+"""A site that missed the survey is named in every job, if the method needs its answer."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from support.remote_sites import CallingChannel, make_sites, make_study
 from support.tiny_federation import make_method
 
 from fedquilt.deploy.server.run import ServerRun
-from fedquilt.deploy.server.status import Status, sentences
+from fedquilt.deploy.server.status import Status, status_lines
 
 
 def _notices(name: str, folder: Path, *, late: str = "site-2") -> list[list[str]]:
-    """Of a job without the late site that is cut after a round, and of one with it."""
+    """Notices of a first job without the late site and of a second one with it."""
     study = make_study(make_method(name), quorum=2)
     sites = make_sites(study, folder / "sites")
     heard: list[list[str]] = []
@@ -41,7 +41,7 @@ def _notices(name: str, folder: Path, *, late: str = "site-2") -> list[list[str]
         ("fedlsm", "positives, annotated", "the totals lack its part"),
     ],
 )
-def test_it_is_named_in_every_job(
+def test_the_site_is_named_in_every_job(
     name: str, parts: str, lost: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="fedquilt.deploy"):
@@ -54,15 +54,15 @@ def test_it_is_named_in_every_job(
     assert caplog.text.count("site-2 missed the survey") == 2
 
 
-def test_nobody_is_named_where_nothing_is_lost(tmp_path: Path) -> None:
+def test_no_site_is_named_if_nothing_is_lost(tmp_path: Path) -> None:
     for number, (name, late) in enumerate([("fedavg", "site-2"), ("fedaws", "nobody")]):
         jobs = _notices(name, tmp_path / str(number), late=late)
         assert not any("survey" in each for notices in jobs for each in notices)
 
 
-def test_notices_are_part_of_the_status_in_words() -> None:
+def test_notices_are_part_of_the_status_lines() -> None:
     status = Status()
     status.begin(make_study(make_method("fedaws")), ["site-0"])
     status.note({"notice": "site-2 missed the survey"})
-    said = sentences(status.to_dict() | {"connected": []})
+    said = status_lines(status.to_dict() | {"connected": []})
     assert "notice: site-2 missed the survey" in said

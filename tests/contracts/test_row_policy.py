@@ -1,4 +1,4 @@
-"""For every method it is said what becomes of a row that its site should not have changed."""
+"""The policy on changed rows of unannotated classes is right and documented for every method."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fedquilt.core.payload import addressed
 from fedquilt.core.tree import leaves
 from fedquilt.deploy.server.unannotated_rows import (
     HEAD,
-    MOVED_BY,
-    STILL,
-    keeps_rows_still,
-    row_rule,
+    ROW_KEEPING_METHODS,
+    WHY_ROWS_CHANGE,
+    keeps_unannotated_rows,
+    row_policy,
 )
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.fedlgt import FedLGT
@@ -28,40 +28,41 @@ from fedquilt.training.local_training import LocalTraining
 from fedquilt.training.method import Method
 from fedquilt.training.rounds import run_rounds, start_server
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "privacy.md"
-# Honest rows move under these, but not within three rounds of a few images: nobody is sure enough.
-SELDOM = {"fedlsm"}
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "privacy.md"
+# Honest rows change here too, but not within three rounds of a few images: no pseudo-label is
+# confident enough.
+RARELY_CHANGING = {"fedlsm"}
 
 
-def test_the_page_lists_every_method_where_the_code_has_it() -> None:
+def test_the_page_lists_every_method_under_its_policy() -> None:
     text = PAGE.read_text(encoding="utf-8").partition("### What the server refuses")[2]
     rows = re.findall(r"^\| (refused|without weight|not sent|accepted) \| ([^|]+) \|", text, re.M)
     listed = defaultdict(set)
-    for fate, names in rows:
-        listed[fate] |= set(names.split(", "))
+    for handling, names in rows:
+        listed[handling] |= set(names.split(", "))
     expected = defaultdict(set)
     for name in METHOD_NAMES:
-        expected[row_rule(name).fate].add(name)
+        expected[row_policy(name).handling].add(name)
     assert expected.pop("not for studies") == {"centralised", "full-labels"}
     assert listed == expected
 
 
-def test_no_reason_is_missing_and_none_is_left_over() -> None:
-    accepted = {name for name in METHOD_NAMES if row_rule(name).fate == "accepted"}
-    assert accepted - set(STILL) == set(MOVED_BY)
+def test_every_accepted_method_has_a_reason() -> None:
+    accepted = {name for name in METHOD_NAMES if row_policy(name).handling == "accepted"}
+    assert accepted - set(ROW_KEEPING_METHODS) == set(WHY_ROWS_CHANGE)
     for name in accepted:
-        assert "nothing is known" not in row_rule(name).why
+        assert "nothing is known" not in row_policy(name).reason
 
 
-@pytest.mark.parametrize("name", sorted({*STILL, *MOVED_BY} - SELDOM))
-def test_honest_rows_move_where_and_only_where_it_is_said(name: str) -> None:
-    skipping = {} if name in MOVED_BY else {"unannotated": "skip"}
+@pytest.mark.parametrize("name", sorted({*ROW_KEEPING_METHODS, *WHY_ROWS_CHANGE} - RARELY_CHANGING))
+def test_honest_rows_change_only_under_the_listed_methods(name: str) -> None:
+    skipping = {} if name in WHY_ROWS_CHANGE else {"unannotated": "skip"}
     method = make_method(name, **skipping)
-    assert keeps_rows_still(method) == (name in STILL)
-    assert _moves_foreign_rows(method) == (name in MOVED_BY)
+    assert keeps_unannotated_rows(method) == (name in ROW_KEEPING_METHODS)
+    assert _changes_unannotated_rows(method) == (name in WHY_ROWS_CHANGE)
 
 
-def _moves_foreign_rows(method: Method) -> bool:
+def _changes_unannotated_rows(method: Method) -> bool:
     federation = make_clients(method)
     task, engine = federation.task, federation.engine()
     workspace = Workspace.of(task, torch.device("cpu"))
@@ -75,19 +76,19 @@ def _moves_foreign_rows(method: Method) -> bool:
                 states.get(client, {}),
                 index,
             )
-            foreign = ~data.known.any(0)
-            if any(bool(leaf[foreign].any()) for _, leaf in leaves(update[HEAD].value)):
+            unannotated = ~data.known.any(0)
+            if any(bool(leaf[unannotated].any()) for _, leaf in leaves(update[HEAD].value)):
                 return True
         server = next(iter(run_rounds(method, task, engine, server, first_round=index))).server
     return False
 
 
-def test_settings_that_move_every_row_lift_the_rule() -> None:
+def test_settings_that_change_every_row_lift_the_policy() -> None:
     skipping = FedAvg(unannotated="skip")
-    assert keeps_rows_still(skipping)
-    assert not keeps_rows_still(FedAvg(unannotated="negative"))
+    assert keeps_unannotated_rows(skipping)
+    assert not keeps_unannotated_rows(FedAvg(unannotated="negative"))
     decaying = LocalTraining(weight_decay=1e-4)
-    assert not keeps_rows_still(replace(skipping, training=decaying))
-    resting = replace(decaying, decay_unannotated_rows=False)
-    assert keeps_rows_still(replace(skipping, training=resting))
-    assert not keeps_rows_still(FedLGT(text_encoder="learned"))
+    assert not keeps_unannotated_rows(replace(skipping, training=decaying))
+    without_decay = replace(decaying, decay_unannotated_rows=False)
+    assert keeps_unannotated_rows(replace(skipping, training=without_decay))
+    assert not keeps_unannotated_rows(FedLGT(text_encoder="learned"))

@@ -21,6 +21,6 @@ def test_weights_cast_together_are_the_ones_of_autocast(
     method = replace(method, training=replace(method.training, precision="bfloat16"))
     federation = make_federation(rounds=2).fitted(method)
     found = federation.train(method)
-    monkeypatch.setattr(local_steps, "cast_together", lambda network, weights: nullcontext())
-    monkeypatch.setattr(client, "cast_lent", lambda network, lent, dtype: nullcontext())
+    monkeypatch.setattr(local_steps, "cast_parameters", lambda network, weights: nullcontext())
+    monkeypatch.setattr(client, "cast_functional", lambda network, lent, dtype: nullcontext())
     assert same_bits(found, federation.train(method))

@@ -1,4 +1,4 @@
-"""Class rows on the sphere: the hinge on positives, penalties of rows, steps that lower them."""
+"""Hinge loss of positives, penalties of class rows, and minimising them on the sphere."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fedquilt.losses.spread_out import (
 )
 from fedquilt.models.class_rows import (
     NUDGE,
-    among_zeros,
-    descend,
-    own_rows,
-    rearranged,
-    told_apart,
+    arrange_rows,
+    minimize_on_sphere,
+    scatter_rows,
+    select_rows,
+    separate_equal_rows,
 )
 from fedquilt.models.heads.sphere import on_sphere
 
@@ -34,23 +34,23 @@ def random_rows(classes: int, width: int, seed: int = 0) -> Tensor:
 
 
 def cosines(rows: Tensor) -> Tensor:
-    """Of all pairs of different rows."""
+    """Cosines of all pairs of different rows."""
     return (rows @ rows.T)[~torch.eye(len(rows), dtype=torch.bool)]
 
 
 def test_hinge_of_the_card() -> None:
     scores = tensor([[0.5, 0.3], [0.9, 0.95]], requires_grad=True)
     positives = tensor([[True, False], [True, True]])
-    # (0.9 - 0.5)^2 = 0.16, and nothing from 0.9 on; three positives.
+    # (0.9 - 0.5)^2 = 0.16, and 0 from 0.9 on; three positives.
     loss = positive_hinge(scores, positives, 0.9, torch.ones(2))
     assert loss.item() == pytest.approx(0.16 / 3)
     loss.backward()
-    # -2 * 0.4 / 3 for the first; the 0.3 is no positive.
+    # -2 * 0.4 / 3 for the first; the 0.3 is not a positive.
     assert scores.grad is not None
     assert scores.grad.flatten().tolist() == pytest.approx([-0.8 / 3, 0.0, 0.0, 0.0], abs=1e-6)
 
 
-def test_hinge_weighs_classes_and_is_zero_without_positives() -> None:
+def test_hinge_uses_class_weights_and_is_zero_without_positives() -> None:
     scores = tensor([[0.5, 0.5]])
     both = torch.ones(1, 2, dtype=torch.bool)
     # (3 * 0.16 + 0.16) / 2
@@ -65,7 +65,7 @@ def test_spread_out_penalty_of_the_card() -> None:
     assert correlation_penalty(-HALF[:1].repeat(2, 1), APART, 1.0).item() == pytest.approx(2.0)
 
 
-def test_correlated_pairs_pay_for_their_distance_instead() -> None:
+def test_correlated_pairs_are_penalised_by_distance() -> None:
     # r = 1/4: 2 * (1/4 * 1/4 + 3/4 * 1/4) at distance 1/2; r = 1: 2 * 1/4.
     assert correlation_penalty(HALF, 0.25 * torch.ones(2, 2), 1.0).item() == pytest.approx(0.5)
     assert correlation_penalty(HALF, torch.ones(2, 2), 1.0).item() == pytest.approx(0.5)
@@ -78,62 +78,62 @@ def test_nearest_penalty_by_hand() -> None:
     # Distances 0.4 (0 and 1), 2 (0 and 2), 1.6 (1 and 2). Nearest: 0.4, 0.4 and 1.6.
     assert nearest_penalty(rows, 1).item() == pytest.approx(-(0.16 + 0.16 + 2.56))
     # Two or more: all ordered pairs.
-    everybody = -2 * (0.16 + 4.0 + 2.56)
-    assert nearest_penalty(rows, 2).item() == pytest.approx(everybody)
-    assert nearest_penalty(rows, 10).item() == pytest.approx(everybody)
+    all_pairs = -2 * (0.16 + 4.0 + 2.56)
+    assert nearest_penalty(rows, 2).item() == pytest.approx(all_pairs)
+    assert nearest_penalty(rows, 10).item() == pytest.approx(all_pairs)
     assert row_penalty(rows, torch.zeros(3, 3), 1.0, 1).item() == pytest.approx(-2.88)
     assert row_penalty(HALF, APART, 1.0, None).item() == pytest.approx(0.5)
 
 
-def test_a_push_by_hand() -> None:
+def test_a_step_by_hand() -> None:
     # The gradient of 2 (cos)^2 is 4 cos times the other row: with a rate of 1/4, row 0 becomes
     # (1, 0) - 1/2 (1/2, 0.8660254) = (3/4, -0.4330127), of length 0.8660254.
-    found = descend(HALF, lambda rows: correlation_penalty(rows, APART, 1.0), 0.25, 1)
+    found = minimize_on_sphere(HALF, lambda rows: correlation_penalty(rows, APART, 1.0), 0.25, 1)
     assert found[0].tolist() == pytest.approx([0.8660254, -0.5], abs=1e-6)
     assert cosines(found).max().item() < 0.5
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_small_push_never_brings_two_rows_nearer(seed: int) -> None:
+def test_a_small_step_never_brings_two_rows_closer(seed: int) -> None:
     rows = random_rows(2, 5, seed)
-    pushed = descend(rows, lambda some: correlation_penalty(some, APART, 1.0), 0.05, 1)
+    pushed = minimize_on_sphere(rows, lambda some: correlation_penalty(some, APART, 1.0), 0.05, 1)
     assert cosines(pushed).max() <= cosines(rows).max() + 1e-9
-    further = descend(rows, lambda some: nearest_penalty(some, 1), 0.05, 1)
+    further = minimize_on_sphere(rows, lambda some: nearest_penalty(some, 1), 0.05, 1)
     assert cosines(further).max() < cosines(rows).max()
 
 
-def test_equal_rows_would_stay_equal_and_are_told_apart() -> None:
+def test_equal_rows_are_separated_first() -> None:
     rows = tensor([[0.6, 0.8], [0.6, 0.8], [1.0, 0.0]])
     apart = torch.zeros(3, 3)
-    stuck = descend(rows, lambda some: correlation_penalty(some, apart, 1.0), 0.05, 50)
+    stuck = minimize_on_sphere(rows, lambda some: correlation_penalty(some, apart, 1.0), 0.05, 50)
     assert torch.equal(stuck[0], stuck[1])
-    nudged = told_apart(rows, apart)
+    nudged = separate_equal_rows(rows, apart)
     assert not torch.equal(nudged[0], nudged[1])
     assert (nudged - rows).norm(dim=1).max() <= NUDGE
     assert torch.equal(nudged[2], rows[2])
-    assert torch.equal(told_apart(rows, apart), nudged)  # the same noise at every call
-    moved = rearranged(
+    assert torch.equal(separate_equal_rows(rows, apart), nudged)  # the same noise at every call
+    moved = arrange_rows(
         rows,
         torch.ones(3, dtype=torch.bool),
         apart,
-        lambda some, together: correlation_penalty(some, together, 1.0),
+        lambda some, correlation: correlation_penalty(some, correlation, 1.0),
         0.05,
         200,
     )
     assert cosines(moved).max().item() < 0.5
 
 
-def test_rows_that_always_occur_together_may_coincide() -> None:
+def test_fully_correlated_rows_may_be_equal() -> None:
     rows = tensor([[0.6, 0.8], [0.6, 0.8]])
-    assert torch.equal(told_apart(rows, torch.ones(2, 2)), rows)
+    assert torch.equal(separate_equal_rows(rows, torch.ones(2, 2)), rows)
 
 
 @pytest.mark.parametrize("classes", [3, 5])
-def test_at_the_right_distance_rows_become_a_simplex(classes: int) -> None:
+def test_at_the_simplex_distance_rows_become_a_simplex(classes: int) -> None:
     rows = random_rows(classes, classes - 1)  # one feature fewer than classes is enough
     apart = torch.zeros(classes, classes)
     distance = 1 + 1 / (classes - 1)
-    found = descend(
+    found = minimize_on_sphere(
         rows, lambda some: correlation_penalty(some, apart, distance), 1 / (4 * classes), 20_000
     )
     assert cosines(found).tolist() == pytest.approx(
@@ -141,30 +141,34 @@ def test_at_the_right_distance_rows_become_a_simplex(classes: int) -> None:
     )
 
 
-def test_at_a_distance_of_one_no_pair_stays_nearer_than_a_right_angle() -> None:
+def test_at_a_distance_of_one_no_angle_stays_below_90_degrees() -> None:
     apart = torch.zeros(6, 6)
-    found = descend(random_rows(6, 6), lambda s: correlation_penalty(s, apart, 1.0), 0.04, 5_000)
+    found = minimize_on_sphere(
+        random_rows(6, 6), lambda s: correlation_penalty(s, apart, 1.0), 0.04, 5_000
+    )
     assert cosines(found).max().item() < 1e-3
 
 
-def test_a_fully_correlated_pair_meets_and_others_part() -> None:
-    together = torch.zeros(4, 4, dtype=torch.float64)
-    together[0, 1] = together[1, 0] = 1.0
-    together[2, 3] = together[3, 2] = 0.25
-    found = descend(random_rows(4, 8), lambda s: correlation_penalty(s, together, 1.0), 0.06, 800)
+def test_a_fully_correlated_pair_becomes_equal_and_others_separate() -> None:
+    correlation = torch.zeros(4, 4, dtype=torch.float64)
+    correlation[0, 1] = correlation[1, 0] = 1.0
+    correlation[2, 3] = correlation[3, 2] = 0.25
+    found = minimize_on_sphere(
+        random_rows(4, 8), lambda s: correlation_penalty(s, correlation, 1.0), 0.06, 800
+    )
     gram = found @ found.T
-    assert gram[0, 1].item() == pytest.approx(1.0, abs=0.01)  # ever slower
+    assert gram[0, 1].item() == pytest.approx(1.0, abs=0.01)  # converges slowly
     # d minimises d^2 / 4 + 3/4 (1 - d)^2 at 3/4.
     assert gram[2, 3].item() == pytest.approx(0.25, abs=1e-3)
     assert gram[:2, 2:].max().item() < 5e-3
 
 
-def test_unseen_rows_rest_and_have_no_say() -> None:
+def test_unseen_rows_are_left_unchanged_and_have_no_effect() -> None:
     rows = on_sphere(tensor([[1.0, 0.2], [0.9, 0.4], [0.8, 0.5]]))
     seen = tensor([True, True, False])
 
     def moved(start: Tensor) -> Tensor:
-        return rearranged(
+        return arrange_rows(
             start, seen, torch.zeros(3, 3), lambda s, t: correlation_penalty(s, t, 1.0), 0.1, 3
         )
 
@@ -176,10 +180,10 @@ def test_unseen_rows_rest_and_have_no_say() -> None:
     assert torch.allclose(found.norm(dim=1), torch.ones(3))
 
 
-def test_own_rows_return_to_their_places() -> None:
+def test_selected_rows_are_scattered_back() -> None:
     rows = tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    share = own_rows(rows, tensor([True, False, True]))
-    assert share["rows"].tolist() == [[1.0, 2.0], [5.0, 6.0]]
-    assert among_zeros(**share).tolist() == [[1.0, 2.0], [0.0, 0.0], [5.0, 6.0]]
-    nothing = own_rows(rows, torch.zeros(3, dtype=torch.bool))
-    assert among_zeros(**nothing).tolist() == [[0.0, 0.0]] * 3
+    selected = select_rows(rows, tensor([True, False, True]))
+    assert selected["rows"].tolist() == [[1.0, 2.0], [5.0, 6.0]]
+    assert scatter_rows(**selected).tolist() == [[1.0, 2.0], [0.0, 0.0], [5.0, 6.0]]
+    nothing = select_rows(rows, torch.zeros(3, dtype=torch.bool))
+    assert scatter_rows(**nothing).tolist() == [[0.0, 0.0]] * 3

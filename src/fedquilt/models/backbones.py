@@ -1,4 +1,4 @@
-"""Backbones by name: small built-in networks, and every model of timm."""
+"""Backbones by name: small built-in networks and all timm models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedquilt.core.errors import UserError, nearest
 class SmallCNN(nn.Module):
     """Three convolutions (16, 32, 64 channels) and global max pooling, for about 16 px.
 
-    Without batch norm, so that averaging clients averages all there is.
+    It has no batch norm, so there are no running statistics to aggregate.
     """
 
     def __init__(self, channels: int) -> None:
@@ -32,7 +32,7 @@ class SmallCNN(nn.Module):
 
     def _last_convolution(self, images: Tensor) -> Tensor:
         hidden = F.relu(self.conv1(images))
-        # A CPU pools six times faster with the channels of a pixel side by side.
+        # On a CPU, max pooling is six times faster in channels-last memory format.
         hidden = hidden.contiguous(memory_format=torch.channels_last)
         hidden = F.relu(F.max_pool2d(self.conv2(hidden), 2))
         last: Tensor = self.conv3(hidden)
@@ -40,7 +40,7 @@ class SmallCNN(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two 3 x 3 convolutions with batch norm beside a 1 x 1 shortcut; halves the canvas."""
+    """Two 3 x 3 convolutions with batch norm and a 1 x 1 shortcut; halves the resolution."""
 
     def __init__(self, narrow: int, wide: int) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class SmallResNet(nn.Module):
 
 
 class MLP(nn.Module):
-    """Two hidden layers of 128 for feature tables: images of one pixel, a channel per feature."""
+    """Two hidden layers of 128, for feature tables: 1 x 1 pixel, one channel per feature."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -104,20 +104,20 @@ BUILT_IN: dict[str, Callable[[int], nn.Module]] = {
 def build_backbone(
     name: str, channels: int, *, small_stem: bool = False, pretrained: bool = False
 ) -> nn.Module:
-    """Build images -> (B, d) features; see ``feature_count`` for d.
+    """Build a module from images to features (B, d); see ``feature_count`` for d.
 
     Args:
-        name: a built-in name, or any name that timm knows.
-        small_stem: for canvases of 64 px and below, keep the resolution in a ResNet's first
-            convolution (stride 1); its max pooling stays.
-        pretrained: let timm download its weights.
+        name: a built-in name or a timm model name.
+        small_stem: use stride 1 in a ResNet's first convolution, for images of 64 px and below;
+            its max pooling stays.
+        pretrained: let timm download pretrained weights.
     """
     if name in BUILT_IN:
         if small_stem or pretrained:
             found = "small_stem" if small_stem else "weights 'timm'"
             raise UserError(
-                f"backbone {name!r} is built for small canvases and trained from scratch, but "
-                f"{found} was asked for; drop that setting or name a timm model such as 'resnet18'"
+                f"backbone {name!r} is for small images and is trained from scratch, but "
+                f"{found} was requested; remove that setting or use a timm model such as 'resnet18'"
             )
         return BUILT_IN[name](channels)
     backbone = _timm_backbone(name, channels, pretrained)
@@ -127,30 +127,30 @@ def build_backbone(
 
 
 def feature_count(backbone: nn.Module) -> int:
-    """The width d of the features; timm counts a head's hidden layer apart."""
+    """Return the width d of the features; in timm a head's hidden layer may change it."""
     width = getattr(backbone, "head_hidden_size", None) or backbone.num_features
     return int(width)  # type: ignore[arg-type]
 
 
 def _timm_backbone(name: str, channels: int, pretrained: bool) -> nn.Module:
-    import timm  # takes seconds, and the built-in networks do without
+    import timm  # slow to import, and the built-in networks do not need it
 
     if not timm.is_model(name):
         known = {*timm.list_models(), *BUILT_IN}
         hint = nearest(name, known)
-        if not hint.startswith("; did"):  # a thousand names would bury the message
-            hint = f"; known: {', '.join(BUILT_IN)} and what timm.list_models() returns"
+        if not hint.startswith("; did"):  # do not list a thousand names
+            hint = f"; known: {', '.join(BUILT_IN)} and those of timm.list_models()"
         raise UserError(f"unknown backbone {name!r}{hint}")
     try:
         backbone: nn.Module = timm.create_model(
             name, num_classes=0, in_chans=channels, pretrained=pretrained
         )
     except Exception as error:
-        # The download fails with whatever the network, the hub or timm raises.
+        # The network, the hub and timm raise different errors if a download fails.
         if not pretrained:
             raise
         raise UserError(
-            f"timm could not deliver pretrained weights for {name!r} "
+            f"timm could not load pretrained weights for {name!r} "
             f"({type(error).__name__}: {str(error).partition(chr(10))[0]}); "
             "fetch the model's .safetensors file on a machine with network access and set weights "
             "to its path, or set weights to 'random'"
@@ -164,7 +164,7 @@ def _keep_resolution(backbone: nn.Module, name: str) -> None:
     if not isinstance(backbone, ResNet):
         raise UserError(
             f"small_stem is for ResNets, and backbone {name!r} is a {type(backbone).__name__}; "
-            "set small_stem to false or name a ResNet such as 'resnet18'"
+            "set small_stem to false or use a ResNet such as 'resnet18'"
         )
     first = next(layer for layer in backbone.conv1.modules() if isinstance(layer, nn.Conv2d))
     first.stride = (1, 1)

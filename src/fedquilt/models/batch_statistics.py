@@ -1,4 +1,4 @@
-"""Batch norm's statistics as moments: their mean over clients is that of the pooled images."""
+"""Batch-norm statistics as moments, so that averaging clients gives those of the pooled images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MEAN, VARIANCE = ".running_mean", ".running_var"
 
 
 def second_moments(weights: Weights) -> Weights:
-    """Each variance v becomes v + mean^2, in float64; everything else stays as it is."""
+    """Replace each variance v by v + mean^2, in float64; other entries are left unchanged."""
     return {
         name: value.double() + _mean_of(name, weights).square()
         if name.endswith(VARIANCE)
@@ -20,7 +20,7 @@ def second_moments(weights: Weights) -> Weights:
 
 
 def variances(moments: Weights) -> Weights:
-    """The inverse: after a weighted mean, by the law of total variance."""
+    """Invert ``second_moments``, for instance after a weighted mean over clients."""
     return {
         name: (value - _mean_of(name, moments).square()).clamp(min=0).float()
         if name.endswith(VARIANCE)

@@ -1,4 +1,4 @@
-"""A step's bfloat16 weights, cast all at once: autocast takes two calls for every layer instead."""
+"""Cast all weights of a step to bfloat16 in one fused launch; autocast casts layer by layer."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from torch.nn import functional as F
 from fedquilt.core.tree import Weights, copies_of
 
 Layer: TypeAlias = nn.Conv2d | nn.Linear
-LAYERS = (nn.Conv2d, nn.Linear)  # these very classes: others may use their weights as they like
+LAYERS = (nn.Conv2d, nn.Linear)  # exactly these: a subclass may use its weight differently
 
 
-class _CastTogether(torch.autograd.Function):
+class _FusedCast(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
@@ -26,33 +26,33 @@ class _CastTogether(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(_ctx: Any, *slopes: Tensor | None) -> tuple[Tensor | None, ...]:
-        reached = [slope for slope in slopes if slope is not None]
-        wide = iter(copies_of(reached, torch.float32))
-        return tuple(None if slope is None else next(wide) for slope in slopes)
+    def backward(_ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        present = [grad for grad in grads if grad is not None]
+        wide = iter(copies_of(present, torch.float32))
+        return tuple(None if grad is None else next(wide) for grad in grads)
 
 
 @contextmanager
-def cast_together(network: nn.Module, weights: Iterable[Tensor]) -> Iterator[None]:
-    """Within it, layers whose weight is one of these compute with copies cast in one go.
+def cast_parameters(network: nn.Module, weights: Iterable[Tensor]) -> Iterator[None]:
+    """Within this context, the layers with these weights compute with bfloat16 copies of them.
 
-    To the last bit it is what autocast does. Only the weights that are trained should be given: a
-    gradient of one of them goes through the cast of all.
+    The results are bitwise those of autocast. Pass only weights that are trained: the gradient of
+    one of them passes through the cast of all.
     """
     wanted = {id(weight) for weight in weights if weight.dtype == torch.float32}
     layers = [layer for layer in _layers(network).values() if id(layer.weight) in wanted]
-    casts = _CastTogether.apply(*(layer.weight for layer in layers)) if layers else ()
+    casts = _FusedCast.apply(*(layer.weight for layer in layers)) if layers else ()
     with _computing(layers, [layer.weight for layer in layers], casts):
         yield
 
 
 @contextmanager
-def cast_lent(network: nn.Module, lent: Weights, dtype: torch.dtype) -> Iterator[None]:
-    """Likewise for weights that ``network`` is lent within it, whose gradients nobody asks for."""
-    found = [(layer, lent.get(f"{place}.weight")) for place, layer in _layers(network).items()]
+def cast_functional(network: nn.Module, weights: Weights, dtype: torch.dtype) -> Iterator[None]:
+    """The same for weights that ``functional_call`` puts into the network, without gradients."""
+    found = [(layer, weights.get(f"{place}.weight")) for place, layer in _layers(network).items()]
     cast = [(layer, it) for layer, it in found if it is not None and it.dtype == torch.float32]
-    weights = [weight for _, weight in cast]
-    with _computing([layer for layer, _ in cast], weights, copies_of(weights, dtype)):
+    given = [weight for _, weight in cast]
+    with _computing([layer for layer, _ in cast], given, copies_of(given, dtype)):
         yield
 
 
@@ -68,9 +68,9 @@ def _layers(network: nn.Module) -> dict[str, Layer]:
 def _computing(
     layers: Sequence[Layer], weights: Sequence[Tensor], casts: Sequence[Tensor]
 ) -> Iterator[None]:
-    """Within it, each layer computes with its cast, as long as its weight is the one given.
+    """Within this context, each layer computes with its cast while it has the given weight.
 
-    Who reads a layer's weight instead of calling the layer, as some heads do, finds it uncast.
+    Code that reads a layer's weight without calling the layer, as some heads do, gets it uncast.
     """
     for layer, weight, cast in zip(layers, weights, casts):
         layer.__dict__["forward"] = partial(_forward, layer, weight, cast)
@@ -82,7 +82,7 @@ def _computing(
 
 
 def _forward(layer: Layer, weight: Tensor, cast: Tensor, values: Tensor) -> Tensor:
-    # Somebody may have lent the network other weights for this call.
+    # functional_call may have put another weight into the layer for this call.
     used = cast if layer.weight is weight else layer.weight
     if isinstance(layer, nn.Linear):
         return F.linear(values, used, layer.bias)

@@ -1,4 +1,4 @@
-"""Class rows on the unit sphere: gradient steps there, and a client's share of them."""
+"""Class rows on the unit sphere: gradient steps on them, and the rows one client receives."""
 
 from __future__ import annotations
 
@@ -10,65 +10,67 @@ from torch import Tensor
 from fedquilt.core.seeding import generator_for
 from fedquilt.models.heads.sphere import on_sphere
 
-COINCIDE = 1e-6  # rows with a cosine this near 1 are the same
-STILL = 1e-6  # steps that move no number of a row by more change nothing
-NUDGE = 1e-3  # length of the noise that tells them apart
+EQUAL_WITHIN = 1e-6  # rows whose cosine is this close to 1 count as equal
+CONVERGED = 1e-6  # stop if a step changes no value of a row by more
+NUDGE = 1e-3  # length of the noise that separates equal rows
 
 
-def descend(rows: Tensor, penalty: Callable[[Tensor], Tensor], rate: float, steps: int) -> Tensor:
-    """Gradient steps on a penalty of unit rows, which are brought back to length 1 after each.
+def minimize_on_sphere(
+    rows: Tensor, penalty: Callable[[Tensor], Tensor], rate: float, steps: int
+) -> Tensor:
+    """Take gradient steps on a penalty of unit rows, normalised to length 1 after each step.
 
-    Ends early where a step moves nothing to speak of.
+    Stops early once the rows have converged.
     """
     for _ in range(steps):
         with torch.enable_grad():
-            here = rows.detach().requires_grad_()
-            (slope,) = torch.autograd.grad(penalty(here), here)
-        before, rows = rows, on_sphere(rows - rate * slope)
-        if bool(((rows - before).abs() < STILL).all()):
+            current = rows.detach().requires_grad_()
+            (gradient,) = torch.autograd.grad(penalty(current), current)
+        before, rows = rows, on_sphere(rows - rate * gradient)
+        if bool(((rows - before).abs() < CONVERGED).all()):
             break
     return rows
 
 
-def rearranged(
+def arrange_rows(
     rows: Tensor,
     seen: Tensor,
-    together: Tensor,
+    correlation: Tensor,
     penalty: Callable[[Tensor, Tensor], Tensor],
     rate: float,
     steps: int,
 ) -> Tensor:
-    """Steps on a penalty of the rows of ``seen`` classes, (C,) bool, and their correlations.
+    """Minimise a penalty of the rows of ``seen`` classes, (C,) bool, and their correlation.
 
-    The other rows rest and have no say.
+    The other rows are left unchanged and have no effect.
     """
-    among = together[seen][:, seen]
+    among_seen = correlation[seen][:, seen]
     new = rows.clone()
-    start = told_apart(rows[seen], among)
-    new[seen] = descend(start, lambda some: penalty(some, among), rate, steps)
+    start = separate_equal_rows(rows[seen], among_seen)
+    new[seen] = minimize_on_sphere(start, lambda some: penalty(some, among_seen), rate, steps)
     return new
 
 
-def told_apart(rows: Tensor, together: Tensor) -> Tensor:
-    """Unit rows with a little noise on those that coincide without being fully correlated.
+def separate_equal_rows(rows: Tensor, correlation: Tensor) -> Tensor:
+    """Add a little noise to unit rows that are equal without being fully correlated.
 
-    The gradient of a penalty on two equal rows points along both, so no step could part them. The
-    noise is the same at every call: a resumed run meets it again.
+    Two equal rows have the same gradient, so no step could separate them. The noise is the same
+    in every call, so that a resumed run repeats it.
     """
-    itself = torch.eye(len(rows), dtype=torch.bool, device=rows.device)
-    same = (rows @ rows.T > 1 - COINCIDE) & (together < 1) & ~itself
+    diagonal = torch.eye(len(rows), dtype=torch.bool, device=rows.device)
+    same = (rows @ rows.T > 1 - EQUAL_WITHIN) & (correlation < 1) & ~diagonal
     noise = torch.randn(rows.shape, generator=generator_for("coinciding rows")).to(rows)
     nudged = on_sphere(rows + NUDGE * on_sphere(noise))
     return torch.where(same.any(1, keepdim=True), nudged, rows)
 
 
-def own_rows(rows: Tensor, owned: Tensor) -> dict[str, Tensor]:
-    """What a client that owns these classes, (C,) bool, may be sent of all rows, (C, d)."""
+def select_rows(rows: Tensor, owned: Tensor) -> dict[str, Tensor]:
+    """Select the rows, of (C, d), to send to a client that owns these classes, (C,) bool."""
     return {"classes": owned, "rows": rows[owned]}
 
 
-def among_zeros(classes: Tensor, rows: Tensor) -> Tensor:
-    """(C, d): the rows of :func:`own_rows` in their places; all others are zeros."""
-    everything = rows.new_zeros(len(classes), rows.shape[1])
-    everything[classes] = rows
-    return everything
+def scatter_rows(classes: Tensor, rows: Tensor) -> Tensor:
+    """Put the rows of :func:`select_rows` back into (C, d); all other rows are zeros."""
+    scattered = rows.new_zeros(len(classes), rows.shape[1])
+    scattered[classes] = rows
+    return scattered

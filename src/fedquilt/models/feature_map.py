@@ -1,4 +1,4 @@
-"""The grid of features a backbone has before pooling, for heads that look at places."""
+"""Feature maps: a backbone's features before pooling, for heads that use spatial positions."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ class MapHead(nn.Module):
 
 
 def map_width(backbone: nn.Module) -> int:
-    """Channels of the map; some models of timm widen features once more after pooling."""
+    """Return the channels of the map; some timm models change the width after pooling."""
     return int(backbone.num_features)  # type: ignore[arg-type]
 
 
 def feature_map(backbone: nn.Module, images: Tensor) -> Tensor:
-    """(B, d, height, width), from any backbone that can give one."""
+    """Return the feature map (B, d, height, width) of a backbone that has one."""
     forward = getattr(backbone, "forward_features", None)
     if forward is None:
         raise UserError(
-            f"backbone {type(backbone).__name__} has no feature map, which this head looks at; "
+            f"backbone {type(backbone).__name__} has no feature map, which this head needs; "
             "use 'small-cnn', 'small-resnet' or a timm model such as 'resnet18', and no projection"
         )
     features: Tensor = forward(images)
     width = map_width(backbone)
-    if features.ndim == 3:  # a transformer's tokens, perhaps behind a class token
+    if features.ndim == 3:  # a transformer's tokens, possibly after a class token
         patches = features[:, int(getattr(backbone, "num_prefix_tokens", 0)) :]
         side = math.isqrt(patches.shape[1])
         return patches.transpose(1, 2).reshape(len(patches), width, side, -1)

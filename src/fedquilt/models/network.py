@@ -1,4 +1,4 @@
-"""The contract of every model, images -> (features, logits), and which of its entries are sent."""
+"""Network: a backbone and a head, images -> Output; and which of its entries are sent."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SHOWN = 5  # how many names an error message lists
 class Output(NamedTuple):
     features: Tensor  # (B, d), after pooling
     logits: Tensor  # (B, C), before the sigmoid
-    per_class: Tensor | None = None  # (B, C, e), from heads that make a feature for each class
+    per_class: Tensor | None = None  # (B, C, e), from heads with a feature per class
 
 
 class Network(nn.Module):
-    """A backbone that turns images into features and a head that turns features into logits.
+    """A backbone from images to features, and a head from features to logits.
 
-    A ``MapHead`` gets the features of all places instead, and whatever else the caller gives.
+    A ``MapHead`` gets the feature map instead, and the caller's further arguments.
     """
 
     def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
@@ -32,9 +32,9 @@ class Network(nn.Module):
         self.backbone = backbone
         self.head = head
 
-    def forward(self, images: Tensor, *given: Tensor) -> Output:
+    def forward(self, images: Tensor, *further: Tensor) -> Output:
         if isinstance(self.head, MapHead):
-            output: Output = self.head(feature_map(self.backbone, images), *given)
+            output: Output = self.head(feature_map(self.backbone, images), *further)
             return output
         features = self.backbone(images)
         return Output(features, self.head(features))
@@ -42,10 +42,10 @@ class Network(nn.Module):
 
 @dataclass(frozen=True)
 class Layout:
-    """The names of the entries that are sent, by how a method may combine them.
+    """The names of the entries that are sent, grouped by how a method may aggregate them.
 
-    Frozen parameters and integer buffers (such as batch norm's step counter) are in none of the
-    three: they are never sent.
+    Frozen parameters and integer buffers (such as batch norm's step counter) are in no group:
+    they are never sent.
     """
 
     body: tuple[str, ...]  # trainable, shared by all classes
@@ -58,7 +58,7 @@ class Layout:
 
 
 def layout_of(network: nn.Module, class_count: int) -> Layout:
-    """Sort the entries; a parameter of the head without a row per class belongs to the body."""
+    """Group the entries; a head parameter without a row per class belongs to the body."""
     parameters = _parameters(network)
     head = tuple(
         name
@@ -70,9 +70,9 @@ def layout_of(network: nn.Module, class_count: int) -> Layout:
 
 
 class LiveWeights:
-    """A network's entries of the layout, looked up once: parameters, then buffers, in its order.
+    """References to a network's entries of the layout: parameters, then buffers, in its order.
 
-    For a network that stays as it is: ``network.to(...)`` would put other buffers in their place.
+    They become stale if ``network.to(...)`` replaces the buffers.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -115,7 +115,7 @@ def _require_entries(weights: Mapping[str, Tensor], entries: Mapping[str, Tensor
     ]
     if problems:
         raise UserError(
-            f"these weights are of another model: {', '.join(problems)}; "
+            f"these weights belong to another model: {', '.join(problems)}; "
             "use the model settings (backbone, channels, classes) they were made with"
         )
 
@@ -131,8 +131,8 @@ def _parameters(network: nn.Module) -> dict[str, Tensor]:
 
 def _buffers(network: nn.Module) -> dict[str, Tensor]:
     buffers = {name: entry for name, entry in network.named_buffers() if entry.is_floating_point()}
-    if not buffers:  # most small networks: a client's round then need not ask for all its state
+    if not buffers:  # most small networks: skip building the state dict in every round
         return {}
-    # Only persistent buffers are state; the others are tables that a model derives when built.
+    # Only persistent buffers are state; the others are tables computed at construction.
     persistent = network.state_dict(keep_vars=True).keys()
     return {name: entry for name, entry in buffers.items() if name in persistent}

@@ -1,4 +1,4 @@
-"""Weights that stay at a client, told by how their names begin, and the layout of all others."""
+"""Private weights: entries that stay at the client, selected by the prefixes of their names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def shared_weights(weights: Mapping[str, Tensor], prefixes: tuple[str, ...]) -> 
 
 
 def shared_layout(layout: Layout, prefixes: tuple[str, ...]) -> Layout:
-    """The layout without what stays at home."""
+    """Return the layout without the private entries."""
     body, head, buffers = (
         tuple(name for name in group if not name.startswith(prefixes))
         for group in (layout.body, layout.head, layout.buffers)

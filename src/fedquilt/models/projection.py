@@ -1,4 +1,4 @@
-"""A projection of a backbone's features, for methods that compare features of several networks."""
+"""Projection of a backbone's features, for methods that compare features across models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedquilt.models.backbones import feature_count
 
 
 class Projected(nn.Module):
-    """An encoder and two linear layers behind it; the head sits on what they give."""
+    """An encoder followed by two linear layers; the head takes their output."""
 
     def __init__(self, encoder: nn.Module, width: int) -> None:
         super().__init__()
@@ -27,6 +27,9 @@ class Projected(nn.Module):
 
 
 def project(encoder: nn.Module, width: int, seed: int) -> Projected:
-    """With numbers of the seed alone; sets torch's own generator, so fork that before."""
+    """Add a projection initialised from the seed alone.
+
+    It reseeds torch's default generator; the caller must fork that first.
+    """
     torch.default_generator.manual_seed(seed_for(seed, "projection"))
     return Projected(encoder, width)

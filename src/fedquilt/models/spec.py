@@ -1,4 +1,4 @@
-"""ModelSpec: which network a study trains, as a value that a recipe can hold."""
+"""ModelSpec: the network to build, as a value that a recipe holds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch
 from fedquilt.core.errors import UserError
 from fedquilt.core.seeding import seed_for
 from fedquilt.models.backbones import build_backbone, feature_count
-from fedquilt.models.class_names.text_vectors import once_trained
+from fedquilt.models.class_names.text_vectors import with_stored_vectors
 from fedquilt.models.feature_map import map_width
-from fedquilt.models.heads import ON_MAPS, SOFTMAX, Setting, build_named_head
+from fedquilt.models.heads import MAP_HEADS, SOFTMAX, Setting, build_named_head
 from fedquilt.models.network import Network
 from fedquilt.models.projection import project
 from fedquilt.models.weights import load_backbone
@@ -24,21 +24,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """A backbone, its initial weights, and the mean and deviation its images are normalised by."""
+    """A backbone, its initial weights, its head, and the normalisation of its images."""
 
-    backbone: str = "small-cnn"  # a built-in name or any name of timm
+    backbone: str = "small-cnn"  # a built-in name or a timm model name
     weights: str = "random"  # or "timm", or the path of a .safetensors file
     small_stem: bool = False  # stride 1 in a ResNet's first convolution, for 64 px and below
     mean: tuple[float, ...] = (0.5,)  # one for all channels, or one per channel; pixels in 0..1
     std: tuple[float, ...] = (0.5,)
-    head: str = "linear"  # a name of models/heads; methods that need another set it themselves
-    head_settings: Mapping[str, Setting] = field(default_factory=dict)  # that head's own options
+    head: str = "linear"  # a name of models/heads; methods that need another head set it
+    head_settings: Mapping[str, Setting] = field(default_factory=dict)  # options of that head
     projection: int | None = None  # width of a projection between backbone and head, if any
 
     def build(
         self, *, channels: int, class_count: int, seed: int, class_names: Sequence[str] = ()
     ) -> Network:
-        """The same seed gives the same bits; the global generators are left as they were."""
+        """Build the network; the same seed gives the same bits.
+
+        The global random generators are left unchanged.
+        """
         self._check(channels)
         with torch.random.fork_rng(devices=()), torch.device("cpu"):
             # torch.manual_seed would also reseed the accelerators, which fork_rng does not restore.
@@ -56,19 +59,24 @@ class ModelSpec:
                 backbone = project(backbone, self.projection, seed)
             names = class_names or [f"class {number}" for number in range(class_count)]
             torch.default_generator.manual_seed(seed_for(seed, "head layers"))
-            width = map_width(backbone) if self.head in ON_MAPS else feature_count(backbone)
+            width = map_width(backbone) if self.head in MAP_HEADS else feature_count(backbone)
             head = build_named_head(self.head, self.head_settings, width, names, seed)
         return Network(backbone, head)
 
-    def for_weights_at_hand(self) -> ModelSpec:
-        """Builds a network to be written over, so nothing is fetched or encoded for it again."""
-        return replace(self, weights="random", head_settings=once_trained(self.head_settings))
+    def for_loading(self) -> ModelSpec:
+        """Return a spec for a network whose weights are loaded next.
+
+        Building it downloads no initial weights and runs no text encoder.
+        """
+        return replace(
+            self, weights="random", head_settings=with_stored_vectors(self.head_settings)
+        )
 
     def with_softmax(self) -> ModelSpec:
-        """For images of one class each: the linear head's classes then exclude each other."""
+        """Return the spec with a softmax head, for images of one class each."""
         if self.head not in ("linear", SOFTMAX):
             raise UserError(
-                f"for images of one class each model.head must be 'linear', found {self.head!r}"
+                f"model.head must be 'linear' for images of one class each, found {self.head!r}"
             )
         return replace(self, head=SOFTMAX)
 

@@ -1,4 +1,4 @@
-"""A teacher: weights that follow a network in training at a distance."""
+"""Mean teacher: an exponential moving average (EMA) of the weights in training."""
 
 from __future__ import annotations
 
@@ -11,34 +11,37 @@ from fedquilt.core.tree import Weights, copies_of, write_all
 from fedquilt.models.network import Output
 
 
-def follow(
+def ema_update(
     teacher: Weights, network: nn.Module, decay: float | Tensor, copied: Collection[str] = ()
 ) -> Weights:
-    """``decay`` of the old teacher and the rest of the network, batch-norm statistics included.
+    """Set the teacher to decay * teacher + (1 - decay) * network, and return it.
 
-    The teacher is written over, to move less memory every step, so it must be a copy that the
-    round may use up. A teacher with its own weights but somebody else's statistics would be neither
-    of the two. Entries that are ``copied`` are the network's all the same, as FixMatch has its
-    statistics.
+    Batch-norm statistics are averaged too, so that they fit the teacher's weights. The teacher is
+    overwritten in place, to save memory traffic; the caller must own it.
+
+    Args:
+        copied: entries copied from the network instead of averaged, as FixMatch does with
+            batch-norm statistics.
     """
     entries = dict(network.named_parameters()) | dict(network.named_buffers())
-    led = [name for name in teacher if name not in copied]
-    lent = [name for name in teacher if name in copied]
-    places, leaders = [teacher[name] for name in led], [entries[name].detach() for name in led]
-    with torch.no_grad():  # all at once, or a GPU would be told of every tensor
-        if isinstance(decay, Tensor):  # on a device, where nobody may wait for it
-            torch._foreach_mul_(places, decay)
-            torch._foreach_add_(places, torch._foreach_mul(leaders, 1 - decay))
+    averaged = [name for name in teacher if name not in copied]
+    replaced = [name for name in teacher if name in copied]
+    old, new = [teacher[name] for name in averaged], [entries[name].detach() for name in averaged]
+    with torch.no_grad():  # fused launches for all tensors
+        if isinstance(decay, Tensor):  # on the device: reading it here would synchronise
+            torch._foreach_mul_(old, decay)
+            torch._foreach_add_(old, torch._foreach_mul(new, 1 - decay))
         else:
-            torch._foreach_lerp_(places, leaders, 1 - decay)
-    write_all([teacher[name] for name in lent], [entries[name] for name in lent])
+            torch._foreach_lerp_(old, new, 1 - decay)
+    write_all([teacher[name] for name in replaced], [entries[name] for name in replaced])
     return teacher
 
 
 def training_mode_output(network: nn.Module, teacher: Weights, images: Tensor) -> Output:
-    """What the teacher says by the batch's own statistics; ``network`` must be in training mode.
+    """Return the teacher's output with the batch's own batch-norm statistics.
 
-    Statistics are lent as copies: batch norm writes into them.
+    ``network`` must be in training mode. Batch norm updates copies of the running statistics, so
+    the teacher's are left unchanged.
     """
     parameters = dict(network.named_parameters())
     statistics = [name for name in teacher if name not in parameters]

@@ -1,4 +1,4 @@
-"""Initial weights of a backbone from a safetensors file, whatever prefix and head it has."""
+"""Load a backbone's initial weights from a safetensors file, with any prefix and head."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from torch import Tensor, nn
 from fedquilt.core.errors import UserError
 from fedquilt.models.network import summary
 
-LEAST_SHARE = 0.9  # of a backbone's entries that a file must hold to count as its weights
+LEAST_SHARE = 0.9  # of the backbone's entries that the file must hold
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
 
 
 @dataclass(frozen=True)
 class WeightsReport:
-    """What became of the entries, integer counters left out."""
+    """Which entries were loaded; integer counters are left out."""
 
-    matched: tuple[str, ...]  # entries of the backbone that the file filled
-    unmatched: tuple[str, ...]  # entries of the backbone that keep their random start
-    unused: tuple[str, ...]  # entries of the file, such as the rows of its own head
+    matched: tuple[str, ...]  # entries of the backbone loaded from the file
+    unmatched: tuple[str, ...]  # entries of the backbone left at random values
+    unused: tuple[str, ...]  # entries of the file, such as its head
 
     def __str__(self) -> str:
         total = len(self.matched) + len(self.unmatched)
@@ -36,7 +36,7 @@ class WeightsReport:
 
 
 def load_backbone(backbone: nn.Module, path: Path) -> WeightsReport:
-    """Copy the file's entries into the backbone, by name, with any prefix taken off."""
+    """Copy the file's entries into the backbone by name, ignoring a common prefix."""
     stored = _read(path)
     entries = {
         name: entry for name, entry in backbone.state_dict().items() if entry.is_floating_point()
@@ -46,9 +46,9 @@ def load_backbone(backbone: nn.Module, path: Path) -> WeightsReport:
     for name, entry in entries.items():
         tensor = stored.get(prefix + name)
         if tensor is not None:
-            fitting = _fit(tensor.to(torch.float32), entry.shape)
-            if fitting is not None:
-                usable[name] = fitting
+            fitted = _fit(tensor.to(torch.float32), entry.shape)
+            if fitted is not None:
+                usable[name] = fitted
     report = WeightsReport(
         matched=tuple(usable),
         unmatched=tuple(name for name in entries if name not in usable),
@@ -59,7 +59,7 @@ def load_backbone(backbone: nn.Module, path: Path) -> WeightsReport:
             f"{path} does not hold the weights of this backbone: {len(usable)} of {len(entries)} "
             f"entries match by name and shape; without a match: "
             f"{summary(list(report.unmatched))}; the file holds: {summary(list(stored))}; "
-            "name the backbone that the file was made for"
+            "set model.backbone to the one the file was made for"
         )
     with torch.no_grad():
         for name, tensor in usable.items():
@@ -73,8 +73,8 @@ def _read(path: Path) -> dict[str, Tensor]:
 
     if path.suffix in PICKLED:
         raise UserError(
-            f"weights {path} may hold a pickle, which can run code when it is opened; convert it "
-            "where you trust it: safetensors.torch.save_file(torch.load(path, weights_only=True), "
+            f"weights {path} may be a pickle, which can run code when it is opened; if you trust "
+            "it, convert it: safetensors.torch.save_file(torch.load(path, weights_only=True), "
             f"{str(path.with_suffix('.safetensors'))!r})"
         )
     if path.suffix != ".safetensors":
@@ -91,12 +91,12 @@ def _read(path: Path) -> dict[str, Tensor]:
     stored = {name: tensor for name, tensor in stored.items() if tensor.is_floating_point()}
     broken = [name for name, tensor in stored.items() if not tensor.isfinite().all()]
     if broken:
-        raise UserError(f"{path} holds NaN or infinity in {summary(broken)}; make the file anew")
+        raise UserError(f"{path} holds NaN or infinity in {summary(broken)}; create the file again")
     return stored
 
 
 def _prefix(stored: Iterable[str], entries: Mapping[str, Tensor]) -> str:
-    """What stands before the backbone's names in the file, by majority."""
+    """Return the prefix before the backbone's names in the file, by majority."""
     votes: Counter[str] = Counter()
     for key in stored:
         parts = key.split(".")
@@ -107,9 +107,9 @@ def _prefix(stored: Iterable[str], entries: Mapping[str, Tensor]) -> str:
 
 
 def _fit(tensor: Tensor, shape: torch.Size) -> Tensor | None:
-    """The tensor where its shape agrees; a first convolution for colour is summed for grey.
+    """Return the tensor if its shape agrees; sum a colour convolution over channels for grey.
 
-    Grey pixels repeated over three channels would meet exactly that sum.
+    The sum is equivalent to repeating grey pixels over three channels.
     """
     if tensor.ndim == 4 and tensor.shape[1] == 3 and shape[1:2] == (1,):
         tensor = tensor.sum(1, keepdim=True)

@@ -12,14 +12,14 @@ def statistics(mean: float, variance: float) -> dict[str, torch.Tensor]:
 
 
 def test_the_law_of_total_variance():
-    # Clients with means 0 and 4 and variances 1 and 3, alike in size: the pooled mean is 2, the
+    # Two clients of equal size with means 0 and 4, variances 1 and 3: the pooled mean is 2, the
     # variance the mean of (v + (m - 2)^2) = (1 + 4 + 3 + 4) / 2 = 6, not 2.
     one, two = second_moments(statistics(0.0, 1.0)), second_moments(statistics(4.0, 3.0))
     pooled = variances({name: (one[name] + two[name]) / 2 for name in one})
     assert pooled == statistics(2.0, 6.0)
 
 
-def test_there_and_back_changes_nothing_else():
+def test_variances_inverts_second_moments():
     weights = statistics(0.3, 1e-4)
     back = variances(second_moments(weights))
     torch.testing.assert_close(back["norm.running_var"], weights["norm.running_var"])

@@ -31,7 +31,7 @@ def make_states() -> torch.Tensor:
     return torch.randint(-1, 2, (3, 5), generator=torch.Generator().manual_seed(6))
 
 
-def test_the_token_of_an_unknown_label_is_its_vector_exactly():
+def test_the_token_of_an_unknown_label_is_its_vector():
     head = make_head()
     unknown = torch.full((3, 5), UNKNOWN)
     assert torch.equal(head.label_tokens(3, unknown), head.labels.expand(3, -1, -1))
@@ -39,7 +39,7 @@ def test_the_token_of_an_unknown_label_is_its_vector_exactly():
     assert torch.equal(head(make_map()).logits, head(make_map(), unknown).logits)
 
 
-def test_a_state_adds_its_own_vector():
+def test_a_state_adds_its_vector():
     head = make_head()
     tokens = head.label_tokens(1, tensor([[NEGATIVE, POSITIVE, UNKNOWN, NEGATIVE, POSITIVE]]))[0]
     added = tokens - head.labels
@@ -48,7 +48,7 @@ def test_a_state_adds_its_own_vector():
     assert not torch.equal(head.negative, head.positive)
 
 
-def test_a_told_label_reaches_the_others():
+def test_a_revealed_label_changes_the_others():
     head = make_head()
     states = torch.full((3, 5), UNKNOWN)
     states[:, 0] = POSITIVE
@@ -59,7 +59,7 @@ def test_a_told_label_reaches_the_others():
 def test_labels_have_no_order():
     """Vectors, rows and states permuted together permute the logits."""
     head, order = make_head(), tensor([3, 0, 4, 1, 2])
-    permuted = make_head(tuple(NAMES[place] for place in order.tolist()))
+    permuted = make_head(tuple(NAMES[index] for index in order.tolist()))
     with torch.no_grad():
         permuted.output.weight.copy_(head.output.weight[order])
         permuted.output.bias.copy_(head.output.bias[order])
@@ -70,13 +70,13 @@ def test_labels_have_no_order():
     assert not torch.allclose(expected.logits, expected.logits[:, order], atol=1e-3)
 
 
-def test_places_have_no_order():
+def test_positions_have_no_order():
     head = make_head()
     mirrored = head(make_map().flip(3), make_states()).logits
     torch.testing.assert_close(mirrored, head(make_map(), make_states()).logits)
 
 
-def test_the_output_is_that_of_the_layers_of_torch():
+def test_the_output_equals_torch_layers():
     """LayerNorm, post-norm layers with 4 heads and a hidden width of d, then each label's row."""
     head = make_head()
     features = make_map()
@@ -104,7 +104,7 @@ def test_dropout_acts_in_training_only():
     assert torch.equal(head(make_map()).logits, head(make_map()).logits)
 
 
-def test_text_vectors_are_fixed_and_those_of_the_names():
+def test_text_vectors_of_the_names_are_fixed():
     network = build({"text_encoder": "hashed-names"}, NAMES)
     expected = text_vectors("hashed-names", NAMES, "{name}", 64)
     assert torch.equal(network.head.labels, expected[:5])
@@ -125,7 +125,7 @@ def test_swapped_states_swap_the_words():
 
 
 @pytest.mark.parametrize("class_names", [NAMES, ()])
-def test_vectors_are_learnt_if_asked_for_or_if_there_are_no_names(class_names: tuple[str, ...]):
+def test_vectors_are_learnt_on_request_or_without_names(class_names: tuple[str, ...]):
     encoder = "learned" if class_names else "hashed-names"
     torch.manual_seed(0)
     head = build_c_tran(16, 5, 0, text_encoder=encoder, class_names=class_names)
@@ -137,10 +137,10 @@ def test_vectors_are_learnt_if_asked_for_or_if_there_are_no_names(class_names: t
     head(torch.randn(2, 16, 2, 2), torch.ones(2, 5)).logits.sum().backward()
     assert bool(head.labels.grad.any())
     assert bool(head.positive.grad.any())
-    assert not head.negative.grad.any()  # no label was told to be negative
+    assert not head.negative.grad.any()  # no label is negative
 
 
-def test_learnt_label_vectors_have_a_row_per_class_and_states_have_none():
+def test_learnt_label_vectors_are_head_rows_and_state_vectors_are_not():
     layout = layout_of(build({}, NAMES[:2]), 2)  # as many classes as states
     assert set(layout.head) == {"head.labels", "head.output.weight", "head.output.bias"}
     assert {"head.negative", "head.positive"} <= set(layout.body)
@@ -151,7 +151,7 @@ def build(settings: dict[str, object], names: tuple[str, ...], seed: int = 1) ->
     return spec.build(channels=1, class_count=len(names), seed=seed, class_names=names)
 
 
-def test_the_seed_decides_the_layers_and_the_names_decide_the_vectors():
+def test_layers_depend_on_the_seed_and_vectors_on_the_names():
     one, same, other = (build({"text_encoder": "hashed-names"}, NAMES, seed) for seed in (1, 1, 2))
     assert same_bits(read_weights(one), read_weights(same))
     for name in ("layers.0.self_attn.in_proj_weight", "output.weight"):
@@ -159,13 +159,13 @@ def test_the_seed_decides_the_layers_and_the_names_decide_the_vectors():
     assert torch.equal(one.head.labels, other.head.labels)
 
 
-def test_a_model_is_read_back_without_its_encoder():
+def test_a_model_is_loaded_without_its_encoder():
     spec = ModelSpec(
         weights="nowhere.safetensors",
         head="c-tran",
         head_settings={"text_encoder": "gone.npz", "swapped_states": True, "layers": 1},
     )
-    settings = spec.for_weights_at_hand()
+    settings = spec.for_loading()
     assert settings.weights == "random"
     assert settings.head_settings == {**spec.head_settings, "text_encoder": "stored"}
     trained = build({"text_encoder": "hashed-names", "layers": 1}, NAMES)
@@ -175,19 +175,19 @@ def test_a_model_is_read_back_without_its_encoder():
     images = torch.rand(2, 1, 8, 8)
     assert torch.equal(empty.eval()(images).logits, trained.eval()(images).logits)
     learned = ModelSpec(head="c-tran", head_settings={"text_encoder": "learned"})
-    assert learned.for_weights_at_hand() == learned
-    assert ModelSpec().for_weights_at_hand() == ModelSpec()
+    assert learned.for_loading() == learned
+    assert ModelSpec().for_loading() == ModelSpec()
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"attention_heads": 5}, "8 cannot be divided by 5"),
-        ({"layers": 0}, "at least 1 of layers"),
+        ({"attention_heads": 5}, "8 is not a multiple of 5"),
+        ({"layers": 0}, "layers and attention_heads of at least 1"),
         ({"dropout": 1.0}, r"dropout in \[0, 1\)"),
-        ({"prompt": "a photo"}, "the prompt must hold {name}"),
+        ({"prompt": "a photo"}, "the prompt must contain {name}"),
     ],
 )
-def test_impossible_settings_are_refused(settings: dict[str, object], message: str):
+def test_invalid_settings_are_refused(settings: dict[str, object], message: str):
     with pytest.raises(UserError, match=message):
         make_head(**settings)

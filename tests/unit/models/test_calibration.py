@@ -30,30 +30,33 @@ def test_one_class_by_hand():
     assert rows.tolist()[0] == pytest.approx([1 / 3, 0.0])
 
 
-def test_summed_over_clients_is_pooled_whoever_holds_what():
+def test_the_sum_over_clients_gives_the_pooled_solution():
     features, positives, known = case()
     pooled = solve(class_moments(features, positives, known))
     order = torch.randperm(len(features), generator=torch.Generator().manual_seed(1))
-    parts = [class_moments(features[r], positives[r], known[r]) for r in order.split([7, 20, 13])]
-    summed = solve((sum(p[0] for p in parts), sum(p[1] for p in parts)))
+    clients = [
+        class_moments(features[rows], positives[rows], known[rows])
+        for rows in order.split([7, 20, 13])
+    ]
+    summed = solve((sum(sent[0] for sent in clients), sum(sent[1] for sent in clients)))
     assert torch.allclose(summed, pooled, rtol=0, atol=1e-12)
 
 
-def test_with_full_labels_all_classes_share_one_solution():
+def test_with_full_labels_it_is_plain_ridge_regression():
     features, positives, known = case()
     found = solve(class_moments(features, positives, torch.ones_like(known)))
-    regular = features.T @ features + 0.5 * torch.eye(6, dtype=torch.float64)
-    expected = torch.linalg.solve(regular, features.T @ positives.double()).T
+    regularised = features.T @ features + 0.5 * torch.eye(6, dtype=torch.float64)
+    expected = torch.linalg.solve(regularised, features.T @ positives.double()).T
     assert torch.allclose(found, expected, rtol=0, atol=1e-12)
 
 
-def test_what_is_not_annotated_has_no_say():
+def test_unannotated_labels_have_no_effect():
     features, positives, known = case()
     garbage = class_moments(features, positives | ~known, known)
     assert torch.equal(solve(garbage), solve(class_moments(features, positives, known)))
 
 
-def test_a_class_nobody_annotates_keeps_its_row():
+def test_a_class_without_annotation_keeps_its_row():
     features, positives, known = case()
     known[:, 1] = False
     before = torch.arange(18.0).view(3, 6)
@@ -63,5 +66,5 @@ def test_a_class_nobody_annotates_keeps_its_row():
     assert rows.dtype == before.dtype
 
 
-def test_a_strong_ridge_shrinks_every_row_to_nothing():
+def test_a_strong_ridge_shrinks_every_row_to_0():
     assert solve(class_moments(*case()), ridge=1e12).abs().max() < 1e-9

@@ -10,14 +10,14 @@ from fedquilt.models.network import layout_of
 from fedquilt.models.spec import ModelSpec
 
 
-def test_rows_have_length_one_and_are_of_the_seed():
+def test_rows_have_length_one_and_depend_on_the_seed():
     head = build_cosine_head(16, 30, seed=3)  # there may be more classes than features
     assert torch.allclose(head.weight.norm(dim=1), torch.ones(30))
     assert torch.equal(build_cosine_head(16, 30, seed=3).weight, head.weight)
     assert not torch.equal(build_cosine_head(16, 30, seed=4).weight, head.weight)
 
 
-def test_scores_are_cosines_whatever_the_lengths():
+def test_scores_are_cosines_of_vectors_of_any_length():
     head = CosineHead(tensor([[2.0, 0.0], [0.0, 0.5]]))
     # (3, 4) has length 5: cosines 0.6 and 0.8; logits 4 (cosine - 1/2) = 0.4 and 1.2.
     logits = head(tensor([[3.0, 4.0]]))
@@ -25,7 +25,7 @@ def test_scores_are_cosines_whatever_the_lengths():
     assert scores_of(logits).tolist()[0] == pytest.approx([0.6, 0.8])
 
 
-def test_rows_are_trained_as_head_rows_behind_any_projection():
+def test_rows_are_trained_as_head_rows_after_a_projection():
     spec = ModelSpec(head="cosine", projection=12)
     network = spec.build(channels=1, class_count=3, seed=1)
     assert layout_of(network, 3).head == ("head.weight",)

@@ -19,7 +19,7 @@ def test_rates_of_two_labels():
     torch.testing.assert_close(rates[0, 0], tensor([0.6, 0.4, 0.0, 0.0]))
 
 
-def test_rates_are_shares_and_their_symmetries():
+def test_rates_sum_to_1_and_are_symmetric():
     labels = (seeded(50, 6) < 0.3).to(torch.uint8)
     both, neither, first, second = edge_rates(labels, seeded(50, 6) < 2).unbind(2)
     torch.testing.assert_close(both + neither + first + second, torch.ones(6, 6))
@@ -29,46 +29,46 @@ def test_rates_are_shares_and_their_symmetries():
     assert not torch.equal(first, second)
 
 
-def test_only_pairs_that_are_annotated_count():
+def test_only_annotated_pairs_count():
     labels = tensor([[1, 1, 9], [0, 1, 9], [7, 1, 9]], dtype=torch.uint8)
     known = tensor([[True, True, False], [True, True, False], [False, True, False]])
     rates = edge_rates(labels, known)
     assert rates[0, 1].tolist() == [0.5, 0.0, 0.0, 0.5]  # two images; only the second once
     assert rates[1, 0].tolist() == [0.5, 0.0, 0.5, 0.0]
-    assert not rates[2].any()  # nothing is known of class 2: zeros, not NaN
+    assert not rates[2].any()  # class 2 is not annotated: zeros, not NaN
     assert not rates[:, 2].any()
 
 
-def test_convolution_against_edge_by_edge():
+def test_convolution_equals_a_loop_over_edges():
     layer, nodes, edges = EdgeConvolution(3, 2, bias=True), seeded(4, 5, 3), seeded(5, 5, 4)
     found = layer(nodes, edges)
     assert found.shape == (4, 5, 2)
     for image in range(4):
         for target in range(5):
-            heard = torch.zeros(2)
+            received = torch.zeros(2)
             for source in range(5):
                 if source != target:
                     matrix = torch.tanh(layer.edge(edges[source, target])).reshape(3, 2)
-                    heard += nodes[image, source] @ matrix / 4
-            expected = heard + layer.root(nodes[image, target])
+                    received += nodes[image, source] @ matrix / 4
+            expected = received + layer.root(nodes[image, target])
             torch.testing.assert_close(found[image, target], expected)
 
 
 def test_fourteen_classes_have_182_edges():
-    """Who hears whom, with what a class says to itself switched off."""
+    """Count the edges that carry messages, without the projection of the class itself."""
     layer = EdgeConvolution(2, 1, bias=True)
     torch.nn.init.zeros_(layer.root.weight)
-    heard = 0
+    edges = 0
     for source in range(14):
         nodes = torch.zeros(1, 14, 2)
         nodes[0, source] = 1.0
-        moved = layer(nodes, seeded(14, 14, 4))[0, :, 0] != layer.root.bias
-        assert not moved[source]
-        heard += int(moved.sum())
-    assert heard == 182
+        changed = layer(nodes, seeded(14, 14, 4))[0, :, 0] != layer.root.bias
+        assert not changed[source]
+        edges += int(changed.sum())
+    assert edges == 182
 
 
-def test_images_do_not_hear_each_other():
+def test_images_are_independent():
     graph = EdgeGraph(4).eval()
     edges, nodes = seeded(3, 3, 4), seeded(2, 3, 4)
     before = graph(nodes, edges)
@@ -80,26 +80,26 @@ def test_images_do_not_hear_each_other():
     torch.testing.assert_close(graph(nodes[1:], edges), before[1:])
 
 
-def test_the_graph_is_two_residual_blocks_and_a_convolution_to_one_number():
+def test_the_graph_is_two_residual_blocks_and_a_convolution_to_a_logit():
     graph, edges, nodes = EdgeGraph(4), seeded(3, 3, 4), seeded(5, 3, 4)
     found = graph(nodes, edges)
     hidden = nodes
     for block in (graph.first, graph.second):
-        told = block.convolution(hidden, edges).reshape(15, 4)  # the nodes of all images
-        spread = told.var(0, unbiased=False)
-        normed = (told - told.mean(0)) / (spread + block.norm.eps).sqrt()
+        output = block.convolution(hidden, edges).reshape(15, 4)  # the nodes of all images
+        spread = output.var(0, unbiased=False)
+        normed = (output - output.mean(0)) / (spread + block.norm.eps).sqrt()
         hidden = hidden + normed.clamp(min=0).reshape(5, 3, 4)
     torch.testing.assert_close(found, graph.output(hidden, edges)[:, :, 0])
 
 
-def test_edges_matter_and_a_single_class_has_none():
+def test_the_output_depends_on_edges_and_a_single_class_has_none():
     graph, nodes = EdgeGraph(4).eval(), seeded(2, 3, 4)
     assert not torch.allclose(graph(nodes, seeded(3, 3, 4)), graph(nodes, torch.zeros(3, 3, 4)))
     alone = graph(nodes[:, :1], torch.zeros(1, 1, 4))
     assert bool(alone.isfinite().all())
 
 
-def test_about_three_million_numbers_for_features_of_512():
+def test_parameter_count_for_features_of_512():
     # Two blocks of (4 + 1) * 512^2 + 512^2 + 2 * 512, an output of 5 * 512 + 513.
     count = sum(parameter.numel() for parameter in EdgeGraph(512).parameters())
     assert count == 2 * (6 * 512**2 + 2 * 512) + 5 * 512 + 513 == 3_150_849

@@ -18,7 +18,7 @@ from fedquilt.models.spec import ModelSpec
 
 @pytest.mark.parametrize(("classes", "cosine"), [(2, -1.0), (3, -0.5), (7, -1 / 6)])
 @pytest.mark.parametrize("seed", [None, 4])
-def test_vectors_are_as_far_apart_as_they_can_be(classes, cosine, seed):
+def test_vectors_are_maximally_separated(classes, cosine, seed):
     frame = simplex_etf(16, classes, seed)
     expected = torch.full((classes, classes), cosine).fill_diagonal_(1.0)
     assert torch.allclose(frame @ frame.T, expected, atol=1e-6)
@@ -26,7 +26,7 @@ def test_vectors_are_as_far_apart_as_they_can_be(classes, cosine, seed):
     assert int(torch.linalg.matrix_rank(frame, atol=1e-5)) == classes - 1
 
 
-def test_without_a_seed_it_lies_along_the_first_axes():
+def test_without_a_seed_it_spans_the_first_axes():
     # sqrt(3 / 2) (I - 1/3): 0.816497 on the diagonal, -0.408248 beside it
     frame = simplex_etf(5, 3)
     assert frame[0].tolist() == pytest.approx([0.816497, -0.408248, -0.408248, 0, 0], abs=1e-6)
@@ -34,7 +34,7 @@ def test_without_a_seed_it_lies_along_the_first_axes():
     assert frame.dtype == torch.float32
 
 
-def test_the_seed_alone_turns_it():
+def test_only_the_seed_rotates_it():
     torch.manual_seed(0)
     frame = simplex_etf(8, 3, 1)
     torch.manual_seed(1)
@@ -45,9 +45,9 @@ def test_the_seed_alone_turns_it():
 
 def test_one_class_and_more_classes_than_features_are_refused():
     assert simplex_etf(3, 3).shape == (3, 3)
-    with pytest.raises(UserError, match="needs two of them or more, found 1"):
+    with pytest.raises(UserError, match="at least two classes, found 1"):
         simplex_etf(8, 1)
-    with pytest.raises(UserError, match=r"as there are features, 3, and there are 4 classes"):
+    with pytest.raises(UserError, match="found 3 features and 4 classes"):
         simplex_etf(3, 4)
 
 
@@ -80,7 +80,7 @@ def test_cosines_of_a_feature_of_zeros_have_finite_gradients():
     assert bool(features.grad.isfinite().all())
 
 
-def test_what_stays_is_not_sent_and_what_is_trained_is():
+def test_fixed_rows_are_not_sent_and_trained_rows_are():
     fixed = ModelSpec(head="etf").build(channels=1, class_count=3, seed=0)
     assert not any(name.startswith("head.") for name in read_weights(fixed))
     trained = ModelSpec(head="etf", head_settings={"train_classifier": True}).build(

@@ -17,7 +17,7 @@ from fedquilt.models.weights import load_backbone
 
 
 def stored(channels: int = 1, prefix: str = "", dtype: torch.dtype = torch.float32, **more):
-    """The entries of another small-resnet, named and typed as a file may have them."""
+    """The entries of another small-resnet, with names and dtype of a file."""
     state = build_backbone("small-resnet", channels).state_dict()
     entries = {
         prefix + name: tensor.to(dtype) if tensor.is_floating_point() else tensor
@@ -33,7 +33,7 @@ def saved(folder: Path, entries: dict[str, torch.Tensor]) -> Path:
 
 
 @pytest.mark.parametrize("prefix", ["", "backbone.", "module.encoder."])
-def test_names_match_under_any_prefix_and_the_files_head_is_left_out(tmp_path, prefix):
+def test_names_match_with_any_prefix_and_the_files_head_is_ignored(tmp_path, prefix):
     entries = stored(prefix=prefix)
     entries |= {f"{prefix}fc.weight": torch.ones(9, 128), "classifier.bias": torch.ones(9)}
     backbone = build_backbone("small-resnet", 1)
@@ -42,7 +42,7 @@ def test_names_match_under_any_prefix_and_the_files_head_is_left_out(tmp_path, p
         assert torch.equal(tensor, entries[prefix + name])
     assert report.unmatched == ()
     assert set(report.unused) == {f"{prefix}fc.weight", "classifier.bias"}
-    # 4 convolutions and 3 shortcuts more, 7 batch norms of 4 floating entries: 7 + 3 + 28
+    # 7 convolutions, 3 shortcuts, and 7 batch norms of 4 floating entries: 7 + 3 + 28
     assert str(report).startswith("38 of 38 entries of the backbone read; not used: ")
 
 
@@ -54,7 +54,7 @@ def test_half_precision_is_read_as_full_precision(tmp_path):
     assert torch.equal(backbone.conv1.weight, entries["conv1.weight"].float())
 
 
-def test_colour_weights_give_grey_images_the_answer_of_repeated_grey(tmp_path):
+def test_colour_weights_treat_grey_images_as_repeated_grey(tmp_path):
     path = saved(tmp_path, stored(channels=3))
     colour, grey = (
         build_backbone("small-resnet", 3).eval(),
@@ -67,7 +67,7 @@ def test_colour_weights_give_grey_images_the_answer_of_repeated_grey(tmp_path):
         assert torch.allclose(grey(images), colour(images.expand(2, 3, 16, 16)), atol=1e-5)
 
 
-def test_a_few_entries_may_be_missing_and_the_log_says_which(tmp_path, caplog):
+def test_a_few_entries_may_be_missing_and_are_logged(tmp_path, caplog):
     entries = stored()
     del entries["blocks.2.shortcut.weight"]
     path = saved(tmp_path, entries)
@@ -90,13 +90,13 @@ def test_the_weights_of_another_backbone_are_refused_and_change_nothing(tmp_path
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("weights.pth", b"pickle", "can run code .*convert it .*save_file"),
+        ("weights.pth", b"pickle", "can run code .*convert it: .*save_file"),
         ("missing.safetensors", None, "no weights file at"),
         ("broken.safetensors", b"not safetensors", "not a readable .safetensors file"),
         ("imagenet", None, "unknown weights .*expected 'random', 'timm' or the path"),
     ],
 )
-def test_what_is_no_safetensors_file_says_what_to_do(tmp_path, name, content, message):
+def test_other_files_are_refused_with_advice(tmp_path, name, content, message):
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
@@ -104,7 +104,7 @@ def test_what_is_no_safetensors_file_says_what_to_do(tmp_path, name, content, me
         load_backbone(build_backbone("small-cnn", 1), path)
 
 
-def test_numbers_that_are_not_finite_are_refused(tmp_path):
+def test_values_that_are_not_finite_are_refused(tmp_path):
     entries = stored() | {"bn1.bias": torch.full((32,), torch.inf)}
     with pytest.raises(UserError, match=r"NaN or infinity in bn1.bias"):
         load_backbone(build_backbone("small-resnet", 1), saved(tmp_path, entries))
@@ -124,10 +124,10 @@ def test_every_entry_of_the_shared_resnet_is_read(shared_folder):
 
 @pytest.mark.shared
 def test_the_stem_is_the_one_the_shared_resnet_was_trained_with(shared_folder):
-    """Its batch norms remember their inputs, which another stem would shift.
+    """Another stem would shift the inputs away from the batch norms' running statistics.
 
-    On 40 photographs the inputs of layer 1 lie 0.3 remembered deviations from the remembered mean
-    (root mean square over channels); without max pooling they lie 0.7 away.
+    On 40 photographs the inputs of layer 1 are 0.3 running standard deviations from the running
+    mean (root mean square over channels); without max pooling they are 0.7 away.
     """
     backbone = build_backbone("resnet18", 3, small_stem=True).eval()
     load_backbone(backbone, shared_folder / TINY_IMAGENET)

@@ -7,18 +7,18 @@ from fedquilt.models.heads.layers.label_graph import LabelGraph, label_adjacency
 
 
 def test_adjacency_of_two_labels():
-    # P = [[1, 2/4], [2/3, 1]], row sums 1.5 and 1.6667; P^T scaled by both their roots.
+    # P = [[1, 2/4], [2/3, 1]], row sums 1.5 and 1.6667; P^T is scaled by the roots of both.
     found = label_adjacency(tensor([[4.0, 2.0], [2.0, 3.0]]))
     expected = tensor([[0.66667, 0.42164], [0.31623, 0.6]])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
-def test_labels_that_never_meet_are_nodes_to_themselves():
+def test_labels_that_never_co_occur_have_no_neighbours():
     assert torch.equal(label_adjacency(torch.diag(tensor([3.0, 5.0]))), torch.eye(2))
     assert torch.equal(label_adjacency(torch.zeros(4, 3, 3)), torch.eye(3).expand(4, 3, 3))
 
 
-def test_a_class_never_seen_is_alone_and_makes_no_nan():
+def test_a_class_never_seen_has_no_neighbours_and_no_nan():
     matrices = tensor([[4.0, 2.0, 0.0], [2.0, 3.0, 0.0], [0.0, 0.0, 0.0]])
     found = label_adjacency(matrices)
     assert found[2].tolist() == [0.0, 0.0, 1.0]
@@ -31,7 +31,7 @@ def test_scale_does_not_matter():
     torch.testing.assert_close(label_adjacency(matrices / 7), label_adjacency(matrices))
 
 
-def test_two_convolutions_with_a_leaky_bend_between_them():
+def test_two_convolutions_with_a_leaky_relu_between_them():
     graph = LabelGraph(1, 1)
     with torch.no_grad():
         graph.first.weight.fill_(1.0)

@@ -33,7 +33,7 @@ def build(backbone: str = "small-cnn", **settings: object) -> Network:
 
 
 def as_torch(attention: CrossAttention) -> nn.MultiheadAttention:
-    """torch's own attention with the same weights."""
+    """torch's attention with the same weights."""
     theirs = nn.MultiheadAttention(FEATURES, 4, batch_first=True)
     with torch.no_grad():
         theirs.in_proj_weight.copy_(torch.cat((attention.query.weight, attention.key_value.weight)))
@@ -42,34 +42,34 @@ def as_torch(attention: CrossAttention) -> nn.MultiheadAttention:
     return theirs
 
 
-def test_it_is_the_standard_four_head_attention_and_nothing_else():
+def test_it_equals_standard_four_head_attention():
     head = make_head()
     for layer in (head.attention.query, head.attention.key_value, head.attention.out):
         nn.init.normal_(layer.bias)
     features = make_map()
     tokens = (features + head.position_code(features)).flatten(2).mT
     queries = head.query.expand(2, -1, -1)
-    expected, shares = as_torch(head.attention)(queries, tokens, tokens)
+    expected, weights = as_torch(head.attention)(queries, tokens, tokens)
     output = head(features)
     assert torch.allclose(output.per_class, expected, atol=1e-5)
-    assert torch.allclose(head.attention_maps(features), shares.unflatten(-1, (4, 5)), atol=1e-6)
-    # the logit of a class is its own feature times its own vector
+    assert torch.allclose(head.attention_maps(features), weights.unflatten(-1, (4, 5)), atol=1e-6)
+    # the logit of a class is its feature times its direction
     own = (expected @ simplex_etf(FEATURES, CLASSES).T).diagonal(dim1=1, dim2=2)
     assert torch.allclose(output.logits, own, atol=1e-5)
     assert torch.allclose(output.features, features.mean((2, 3)))
 
 
-def test_numbers_start_as_torch_starts_its_attention():
+def test_the_initialisation_is_that_of_torch():
     torch.manual_seed(0)
     attention = CrossAttention(64, 4)
-    # bounds: sqrt(6 / (64 + 192)) = 0.153093 going in, 1 / sqrt(64) = 0.125 going out
+    # bounds: sqrt(6 / (64 + 192)) = 0.153093 for inputs, 1 / sqrt(64) = 0.125 for the output
     for layer, bound in (("query", 0.153093), ("key_value", 0.153093), ("out", 0.125)):
         weight = getattr(attention, layer).weight
         assert 0.99 * bound < float(weight.detach().abs().max()) <= bound + 1e-6
         assert not getattr(attention, layer).bias.any()
 
 
-def test_tokens_may_change_places_only_without_a_position_code():
+def test_the_order_of_tokens_matters_only_with_a_position_encoding():
     features = make_map()
     shuffled = features.flatten(2)[:, :, torch.randperm(20)].unflatten(2, (4, 5))
     blind, placed = make_head(position_code=False), make_head(position_code=True)
@@ -95,7 +95,7 @@ def test_queries_and_directions_are_fixed_or_trained(query, classifier, trained)
         assert torch.equal(entry, simplex_etf(64, CLASSES)) == (start == "etf")
 
 
-def test_random_queries_are_the_same_again_and_those_of_another_seed_are_not():
+def test_random_queries_depend_on_the_seed_and_are_stored():
     settings = {"query": "random"}
     spec = ModelSpec(head="ladm", head_settings=settings)
     first, again, other = (
@@ -103,12 +103,12 @@ def test_random_queries_are_the_same_again_and_those_of_another_seed_are_not():
     )
     assert same_bits(read_weights(first), read_weights(again))
     assert not torch.equal(first.head.query, other.head.query)
-    write_weights(other, read_weights(first))  # as when a run is read back
+    write_weights(other, read_weights(first))  # as when a model is loaded
     images = torch.rand(2, 1, 8, 8)
     assert torch.equal(other(images).logits, first(images).logits)
 
 
-def test_factor_and_bias_go_into_the_logits():
+def test_the_logits_use_factor_and_bias():
     plain, adjusted = build(), build(scale=10.0, bias=True)
     images = torch.rand(3, 1, 8, 8)
     with torch.no_grad():
@@ -133,10 +133,10 @@ def test_all_class_scores_have_the_logits_on_their_diagonal():
         ("small-cnn", 64, 16, (8, 8)),
         ("small-resnet", 128, 16, (2, 2)),
         ("resnet18", 512, 64, (2, 2)),
-        ("vit_tiny_patch16_224", 192, 224, (14, 14)),  # tokens behind a class token
+        ("vit_tiny_patch16_224", 192, 224, (14, 14)),  # tokens after a class token
     ],
 )
-def test_every_backbone_with_a_feature_map_will_do(backbone, width, side, grid):
+def test_every_backbone_with_a_feature_map_is_supported(backbone, width, side, grid):
     network = build(backbone).eval()
     images = torch.rand(2, 1, side, side)
     with torch.no_grad():
@@ -148,8 +148,8 @@ def test_every_backbone_with_a_feature_map_will_do(backbone, width, side, grid):
     assert not maps.requires_grad
 
 
-def test_attention_finds_the_place_that_answers_the_query():
-    """Projections that copy, and one bright token along a class's own vector."""
+def test_attention_finds_the_position_that_matches_the_query():
+    """Identity projections, and one token along each class's query."""
     head = build_ladm_head(8, 2, 0, position_code=False)
     with torch.no_grad():
         head.attention.query.weight.copy_(50 * torch.eye(8))
@@ -162,29 +162,29 @@ def test_attention_finds_the_place_that_answers_the_query():
     assert maps[1].argmax() == 5  # row 1, column 2
 
 
-def test_heads_that_do_not_attend_have_no_maps():
+def test_other_heads_have_no_attention_maps():
     network = ModelSpec().build(channels=1, class_count=2, seed=0)
-    with pytest.raises(UserError, match=r"only the head 'ladm' attends .* found Linear"):
+    with pytest.raises(UserError, match=r"only the head 'ladm' has attention maps .* found Linear"):
         attention_maps(network, torch.rand(1, 1, 8, 8))
 
 
 @pytest.mark.parametrize(
     ("shape", "settings", "message"),
     [
-        ((6, 3), {}, "cuts features into 4 equal parts, and 6 features cannot"),
-        ((8, 1), {}, "needs two of them or more, found 1"),
-        ((8, 9), {}, "as there are features, 8, and there are 9 classes"),
+        ((6, 3), {}, "divisible by its 4 heads, found 6"),
+        ((8, 1), {}, "at least two classes, found 1"),
+        ((8, 9), {}, "found 8 features and 9 classes"),
         ((8, 3), {"query": "ranodm"}, "did you mean 'random'?"),
-        ((8, 3), {"classifier": "linear"}, "vectors of classes cannot start as 'linear'"),
+        ((8, 3), {"classifier": "linear"}, "class vectors cannot start as 'linear'"),
     ],
 )
-def test_what_cannot_be_is_explained(shape, settings, message):
+def test_invalid_settings_are_refused(shape, settings, message):
     with pytest.raises(UserError) as caught:
         build_ladm_head(*shape, 0, **settings)
     assert message in str(caught.value)
 
 
-def test_one_class_will_do_without_an_etf():
+def test_one_class_works_without_an_etf():
     head = build_ladm_head(8, 1, 0, query="random", classifier="random")
     assert head(torch.rand(2, 8, 2, 2)).logits.shape == (2, 1)
 

@@ -11,7 +11,7 @@ from fedquilt.models.spec import ModelSpec
 
 
 @pytest.mark.parametrize("backbone", ["small-cnn", "small-resnet", "resnet18"])
-def test_the_seed_alone_decides_every_bit(backbone):
+def test_weights_depend_on_the_seed_alone(backbone):
     spec = ModelSpec(backbone=backbone)
     torch.manual_seed(1)
     first = read_weights(spec.build(channels=1, class_count=3, seed=7))
@@ -22,7 +22,7 @@ def test_the_seed_alone_decides_every_bit(backbone):
         assert not torch.equal(other[name], first[name])
 
 
-def test_building_leaves_the_global_generator_alone():
+def test_building_leaves_the_global_generator_unchanged():
     before = torch.get_rng_state()
     ModelSpec().build(channels=1, class_count=3, seed=0)
     assert torch.equal(torch.get_rng_state(), before)

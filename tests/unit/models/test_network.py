@@ -7,7 +7,7 @@ from torch import nn
 from fedquilt.core.errors import UserError
 from fedquilt.core.tree import same_bits
 from fedquilt.models.feature_map import MapHead
-from fedquilt.models.heads import HEADS, ON_MAPS
+from fedquilt.models.heads import HEADS, MAP_HEADS
 from fedquilt.models.network import Layout, Network, layout_of, read_weights, write_weights
 from fedquilt.models.spec import ModelSpec
 
@@ -37,7 +37,7 @@ def test_forward_returns_pooled_features_and_logits_of_the_head():
     assert torch.equal(output.logits, network.head(output.features))
 
 
-def test_layout_sorts_entries_and_leaves_out_what_is_never_sent():
+def test_layout_groups_entries_and_leaves_out_those_never_sent():
     assert layout_of(tiny(), 2) == Layout(
         body=(
             "backbone.layer.weight",
@@ -72,11 +72,11 @@ def test_read_weights_copies_every_entry_of_the_layout():
     assert not any(tensor.requires_grad for tensor in weights.values())
 
 
-def test_writing_what_was_read_restores_the_bits_in_place():
+def test_write_weights_restores_the_bits_in_place():
     network = ModelSpec(backbone="small-resnet").build(channels=1, class_count=3, seed=0)
     weights = read_weights(network)
     storage = network.head.weight.data_ptr()
-    network(torch.rand(4, 1, 28, 28)).logits.sum().backward()  # moves the running statistics
+    network(torch.rand(4, 1, 28, 28)).logits.sum().backward()  # changes the running statistics
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.mul_(2)
@@ -107,10 +107,10 @@ def test_writing_other_names_or_shapes_is_refused_and_changes_nothing(edit, mess
     assert same_bits(read_weights(network), before)
 
 
-@pytest.mark.parametrize("head", ON_MAPS)
+@pytest.mark.parametrize("head", MAP_HEADS)
 @pytest.mark.parametrize("backbone", ["small-cnn", "mobilenetv3_small_050", "vit_tiny_patch16_224"])
-def test_heads_that_look_at_places_fit_every_kind_of_backbone(head, backbone):
-    """The second widens its features after pooling, the third has tokens in place of a map."""
+def test_map_heads_fit_every_kind_of_backbone(head, backbone):
+    """The second has wider features after pooling, the third has tokens instead of a map."""
     network = ModelSpec(backbone=backbone, head=head).build(channels=3, class_count=2, seed=0)
     side = 224 if backbone.startswith("vit") else 32
     output = network.eval()(torch.zeros(2, 3, side, side))
@@ -118,7 +118,7 @@ def test_heads_that_look_at_places_fit_every_kind_of_backbone(head, backbone):
     assert output.features.shape[0] == 2
 
 
-def test_every_head_on_a_map_is_known_as_one():
+def test_map_heads_are_listed():
     for name in HEADS:
         network = ModelSpec(head=name).build(channels=1, class_count=2, seed=0)
-        assert isinstance(network.head, MapHead) == (name in ON_MAPS)
+        assert isinstance(network.head, MapHead) == (name in MAP_HEADS)

@@ -6,7 +6,7 @@ from fedquilt.models.network import Layout
 from fedquilt.models.private_weights import private_weights, shared_layout, shared_weights
 
 
-def test_what_stays_at_home_and_what_is_shared():
+def test_private_and_shared_weights_by_prefix():
     weights = {name: torch.ones(1) for name in ("body.a", "head.graph.a", "head.b", "head.edges")}
     private = ("head.graph.", "head.edges")
     assert list(private_weights(weights, private)) == ["head.graph.a", "head.edges"]
@@ -15,7 +15,7 @@ def test_what_stays_at_home_and_what_is_shared():
     assert shared_layout(layout, private) == Layout(("body.a",), ("head.b",), ())
 
 
-def test_without_anything_private_all_is_shared():
+def test_without_prefixes_everything_is_shared():
     weights = {"a": torch.ones(1)}
     assert shared_weights(weights, ()) == weights
     assert private_weights(weights, ()) == {}

@@ -14,7 +14,7 @@ def build(**settings):
     return ModelSpec(**settings).build(channels=1, class_count=3, seed=7)
 
 
-def test_features_are_the_projection_and_the_head_sits_on_it():
+def test_features_are_the_projection_and_the_head_takes_them():
     network = build(projection=5).eval()
     output = network(torch.rand(2, 1, 16, 16))
     assert output.features.shape == (2, 5)
@@ -32,12 +32,12 @@ def test_a_projection_as_wide_as_the_classes_belongs_to_the_body():
     assert "backbone.projection.2.weight" in layout.body
 
 
-def test_the_encoder_starts_as_it_would_without_a_projection():
+def test_a_projection_does_not_change_the_encoders_initial_weights():
     plain, projected = build().backbone, build(projection=8).backbone.encoder
     assert same_bits(dict(plain.named_parameters()), dict(projected.named_parameters()))
 
 
-def test_the_seed_alone_decides_the_projection():
+def test_the_projection_depends_on_the_seed_alone():
     one = build(backbone="small-cnn", projection=8)
     torch.manual_seed(1)
     assert same_bits(read_weights(build(backbone="small-cnn", projection=8)), read_weights(one))

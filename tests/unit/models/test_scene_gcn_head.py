@@ -31,12 +31,12 @@ def head(features: int = 2) -> SceneGCNHead:
 
 
 def maps(*contexts: tuple[float, float]) -> Tensor:
-    """Feature maps of 1 x 2 places whose mean is the context."""
+    """Feature maps of 1 x 2 positions whose mean is the context."""
     spread = tensor([[-1.0, 1.0], [0.0, 0.0]])[:, None]  # (d, 1, 2)
     return tensor(contexts)[:, :, None, None] + spread
 
 
-def test_training_counts_labels_into_the_image_s_scene():
+def test_training_counts_labels_in_the_images_scene():
     made = head()
     present = tensor([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
     made(maps((1.0, 0.0), (9.0, 0.0), (3.0, 0.0)), present)
@@ -44,7 +44,7 @@ def test_training_counts_labels_into_the_image_s_scene():
     # scene 0: images 0 and 2, y y^T of (1, 1, 0) plus that of (1, 0, 0)
     assert made.matrices[0].tolist() == [[2.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
     assert made.matrices[1].tolist() == [[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
-    assert made.centres.tolist() == [[2.0, 0.0], [9.0, 0.0]]  # the first images take over
+    assert made.centres.tolist() == [[2.0, 0.0], [9.0, 0.0]]  # replaced by the first images
 
 
 def test_counts_add_up_to_the_images_and_matrices_stay_symmetric():
@@ -59,7 +59,7 @@ def test_counts_add_up_to_the_images_and_matrices_stay_symmetric():
     assert not made.centres.requires_grad
 
 
-def test_a_step_uses_what_it_has_just_counted():
+def test_a_step_uses_the_counts_of_its_own_batch():
     made, again = head(), head()
     again.load_state_dict(made.state_dict())
     present = tensor([[1.0, 1.0, 0.0]])
@@ -69,7 +69,7 @@ def test_a_step_uses_what_it_has_just_counted():
 
 
 @pytest.mark.parametrize("is_training", [True, False])
-def test_nothing_is_counted_without_labels_or_out_of_training(is_training: bool):
+def test_nothing_is_counted_without_labels_or_in_evaluation(is_training: bool):
     made = head().train(is_training)
     before = {name: value.clone() for name, value in made.named_buffers()}
     given = () if is_training else (torch.ones(1, 3),)
@@ -78,7 +78,7 @@ def test_nothing_is_counted_without_labels_or_out_of_training(is_training: bool)
 
 
 def test_logits_by_the_formula_class_by_class():
-    """tanh of a layer over a label's own feature and its related one, then the class's row."""
+    """tanh of a layer on the label feature and the graph's output, then the class's row."""
     made = head().eval()
     made.matrices[:] = tensor([[4.0, 2.0, 0.0], [2.0, 3.0, 1.0], [0.0, 1.0, 5.0]])
     with torch.no_grad():
@@ -117,7 +117,7 @@ def test_a_single_image_can_be_trained_on():
     assert all(parameter.grad is not None for parameter in made.parameters())
 
 
-def test_weights_bring_their_scenes_and_label_vectors_along():
+def test_scenes_and_label_vectors_are_stored_with_the_weights():
     network = build().train()
     images = torch.rand(5, 1, 8, 8)
     network(images, torch.ones(5, 3))
@@ -125,11 +125,11 @@ def test_weights_bring_their_scenes_and_label_vectors_along():
     other = build(seed=5)
     write_weights(other, weights)
     assert torch.equal(other.eval()(images).logits, network.eval()(images).logits)
-    lent = torch.func.functional_call(build(seed=6).eval(), weights, (images,))
-    assert torch.equal(lent.logits, network(images).logits)
+    output = torch.func.functional_call(build(seed=6).eval(), weights, (images,))
+    assert torch.equal(output.logits, network(images).logits)
 
 
-def test_what_counts_as_a_row_per_class_and_what_as_a_buffer():
+def test_layout_of_the_head():
     layout = layout_of(build(), 3)
     assert layout.head == ("head.weight", "head.bias")
     scenes = ("head.labels", "head.matrices", "head.counts", "head.centres")
@@ -139,7 +139,7 @@ def test_what_counts_as_a_row_per_class_and_what_as_a_buffer():
     assert "head.scores.weight" in linear.body
 
 
-def test_learnt_scenes_are_those_of_the_best_score():
+def test_learnt_scenes_have_the_highest_score():
     made = build_scene_gcn(2, 3, 0, class_names=NAMES, scenes="linear", **SETTINGS)
     with torch.no_grad():
         made.scores.weight.copy_(tensor([[1.0, 0.0], [0.0, 1.0]]))
@@ -170,9 +170,9 @@ def test_label_vectors_by_spelling_and_from_a_file(tmp_path: Path):
     ("settings", "message"),
     [
         ({"scenes": "kmeans"}, "no scenes by 'kmeans'; did you mean 'k-means'"),
-        ({"scene_count": 0}, "at least 1 of scene_count and width, found 0 and 8"),
+        ({"scene_count": 0}, "scene_count and width of at least 1, found 0 and 8"),
     ],
 )
-def test_settings_that_cannot_be(settings: dict[str, object], message: str):
+def test_invalid_settings_are_refused(settings: dict[str, object], message: str):
     with pytest.raises(UserError, match=message):
         build_scene_gcn(2, 3, 0, class_names=NAMES, **{**SETTINGS, **settings})

@@ -17,9 +17,9 @@ def scenes(prototypes: list[list[float]], matrices: Tensor, used: list[float]) -
 
 
 def mixed(angle: float) -> float:
-    """A mixed with B of another client, whose prototype is turned by the angle."""
-    turned = [[2 * math.cos(angle), 2 * math.sin(angle)]]  # twice as long: cosines do not mind
-    both = {"a": scenes([[1.0, 0.0]], A, [1.0]), "b": scenes(turned, B, [1.0])}
+    """A mixed with B of another client, whose prototype is rotated by the angle."""
+    rotated = [[2 * math.cos(angle), 2 * math.sin(angle)]]  # twice as long, same cosine
+    both = {"a": scenes([[1.0, 0.0]], A, [1.0]), "b": scenes(rotated, B, [1.0])}
     found = mixed_matrices(both)["a"]
     assert bool((found == found[0, 0, 0]).all())
     return found[0, 0, 0].item()
@@ -29,13 +29,13 @@ def test_two_clients():
     assert mixed(0.0) == pytest.approx(2.5)  # cosine 1: the plain mean
     assert mixed(math.pi / 3) == pytest.approx(2.0)  # cosine 0.5: (1 + 0.5 * 4) / 1.5
     assert mixed(math.pi / 2) == pytest.approx(1.0)
-    assert mixed(2.0) == 1.0  # a negative cosine: as it was
+    assert mixed(2.0) == 1.0  # a negative cosine: unchanged
 
 
-def test_every_other_client_gives_its_most_similar_scene():
+def test_every_other_client_contributes_its_most_similar_scene():
     clients = {
         "a": scenes([[1.0, 0.0]], A, [1.0]),
-        # of the two, the second is nearer: cosine 0.8
+        # the second is more similar: cosine 0.8
         "b": scenes([[0.0, 1.0], [0.8, 0.6]], torch.cat([C, B]), [1.0, 1.0]),
         "c": scenes([[-1.0, 0.0]], C, [1.0]),
     }
@@ -48,7 +48,7 @@ def test_every_other_client_gives_its_most_similar_scene():
 
 
 def test_the_own_matrix_has_the_largest_single_weight():
-    """Each cosine is at most 1, also by rounding; matrices one-hot by client read off weights."""
+    """Each cosine is at most 1, also by rounding; one-hot matrices show the weights."""
     generator = torch.Generator().manual_seed(0)
     prototypes = torch.rand(1, 7, generator=generator).tolist()
     clients = {
@@ -60,7 +60,7 @@ def test_the_own_matrix_has_the_largest_single_weight():
         assert bool((shares <= shares[k] + 1e-7).all())
 
 
-def test_empty_scenes_give_and_get_nothing():
+def test_empty_scenes_are_neither_changed_nor_used():
     clients = {
         "a": scenes([[1.0, 0.0], [0.9, 0.1]], torch.cat([A, 0 * A]), [1.0, 0.0]),
         "b": scenes([[1.0, 0.0], [0.0, 1.0]], torch.cat([0 * B, B]), [0.0, 1.0]),
@@ -70,13 +70,13 @@ def test_empty_scenes_give_and_get_nothing():
     assert torch.equal(found["b"], clients["b"]["matrices"])
 
 
-def test_a_prototype_of_zeros_makes_no_nan():
+def test_a_prototype_of_zeros_gives_no_nan():
     clients = {"a": scenes([[0.0, 0.0]], A, [1.0]), "b": scenes([[1.0, 0.0]], B, [1.0])}
     found = mixed_matrices(clients)
     assert torch.equal(found["a"], A)
     assert torch.equal(found["b"], B)
 
 
-def test_a_single_client_keeps_what_it_has():
+def test_a_single_client_keeps_its_matrices():
     assert torch.equal(mixed_matrices({"a": scenes([[1.0]], A, [1.0])})["a"], A)
     assert mixed_matrices({}) == {}

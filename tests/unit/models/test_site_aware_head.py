@@ -17,7 +17,7 @@ def spec(**settings: int | bool) -> ModelSpec:
 
 
 @pytest.mark.parametrize("is_training", [True, False])
-def test_branches_are_what_separate_layers_per_class_would_be(is_training: bool):
+def test_branches_equal_separate_layers_per_class(is_training: bool):
     branches = ClassBranches(feature_count=5, class_count=3, width=4).train(is_training)
     features = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
     separate = []
@@ -31,7 +31,7 @@ def test_branches_are_what_separate_layers_per_class_would_be(is_training: bool)
     torch.testing.assert_close(branches(features), torch.stack(separate, 1))
 
 
-def test_branches_are_rows_per_class_and_only_the_graph_is_under_its_name():
+def test_branches_are_head_rows_and_the_graph_has_its_own_prefix():
     network = spec().build(channels=1, class_count=3, seed=0)
     layout = layout_of(network, 3)
     assert all(name.startswith("head.branches.") for name in layout.head)
@@ -48,7 +48,7 @@ def test_branches_are_rows_per_class_and_only_the_graph_is_under_its_name():
     }
 
 
-def test_logits_of_pooled_features_and_the_seed_decides():
+def test_logits_have_one_column_per_class_and_depend_on_the_seed():
     network = spec().build(channels=1, class_count=3, seed=0)
     output = network(torch.rand(4, 1, 8, 8))
     assert output.logits.shape == (4, 3)
@@ -59,7 +59,7 @@ def test_logits_of_pooled_features_and_the_seed_decides():
     assert not torch.equal(one["head.graph.output.edge.bias"], other["head.graph.output.edge.bias"])
 
 
-def test_in_evaluation_an_image_does_not_depend_on_its_neighbours():
+def test_in_evaluation_images_are_independent():
     network = spec().build(channels=1, class_count=3, seed=0).eval()
     images = torch.rand(2, 1, 8, 8)
     other = torch.stack([1 - images[0], images[1]])

@@ -1,4 +1,4 @@
-"""The softmax head: its logits are the log-odds of the shares in a softmax."""
+"""The softmax head: its logits are the log-odds of softmax probabilities."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fedquilt.models.spec import ModelSpec
 
 
 def test_log_odds_by_hand():
-    # Scores ln 1, ln 2, ln 5: shares 1/8, 2/8, 5/8; odds 1/7, 2/6, 5/3.
+    # Scores ln 1, ln 2, ln 5: probabilities 1/8, 2/8, 5/8; odds 1/7, 2/6, 5/3.
     found = log_odds(tensor([[0.0, math.log(2), math.log(5)]]))
     expected = [-math.log(7), -math.log(3), math.log(5 / 3)]
     assert found[0].tolist() == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_sigmoid_gives_the_shares_and_its_logarithm_the_gradients_of_cross_entropy():
+def test_the_sigmoid_of_the_logits_is_the_softmax_with_its_gradients():
     generator = torch.Generator().manual_seed(0)
     scores = (5 * torch.randn(20, 6, generator=generator)).requires_grad_()
     logits = log_odds(scores)
@@ -43,7 +43,7 @@ def test_far_apart_scores_have_finite_logits_and_gradients():
     assert bool(scores.grad.isfinite().all())
 
 
-def test_it_has_the_numbers_and_the_names_of_the_linear_head():
+def test_it_has_the_weights_and_the_names_of_the_linear_head():
     linear, softmax = (
         ModelSpec(head=head).build(channels=1, class_count=3, seed=4)
         for head in ("linear", "softmax")
@@ -54,14 +54,14 @@ def test_it_has_the_numbers_and_the_names_of_the_linear_head():
     torch.testing.assert_close(softmax(images).logits, log_odds(linear(images).logits))
 
 
-def test_only_a_linear_head_becomes_a_softmax():
+def test_only_a_linear_head_can_become_a_softmax():
     spec = ModelSpec(backbone="small-resnet")
     assert spec.with_softmax() == ModelSpec(backbone="small-resnet", head="softmax")
     assert spec.with_softmax().with_softmax() == spec.with_softmax()
-    with pytest.raises(UserError, match=r"model.head must be 'linear', found 'sphere'"):
+    with pytest.raises(UserError, match=r"model.head must be 'linear' .*, found 'sphere'"):
         ModelSpec(head="sphere").with_softmax()
 
 
-def test_one_class_has_nothing_to_compete_with():
+def test_a_single_class_is_refused():
     with pytest.raises(UserError, match="two classes or more, found 1"):
         build_softmax_head(4, 1, 0)

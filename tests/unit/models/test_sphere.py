@@ -12,16 +12,16 @@ from fedquilt.models.spec import ModelSpec
 SPEC = ModelSpec(head="sphere")
 
 
-def test_rows_are_orthonormal_and_of_the_seed():
+def test_rows_are_orthonormal_and_depend_on_the_seed():
     head = build_sphere_head(16, 5, seed=3)
     assert torch.allclose(head.weight @ head.weight.T, torch.eye(5), atol=1e-6)
     assert torch.equal(build_sphere_head(16, 5, seed=3).weight, head.weight)
     assert not torch.equal(build_sphere_head(16, 5, seed=4).weight, head.weight)
 
 
-def test_as_many_classes_as_features_fit_and_no_more():
+def test_more_classes_than_features_are_refused():
     assert build_sphere_head(4, 4, seed=0).weight.shape == (4, 4)
-    with pytest.raises(UserError, match="room for as many classes as there are features, 4"):
+    with pytest.raises(UserError, match="found 4 features and 5 classes"):
         build_sphere_head(4, 5, seed=0)
 
 
@@ -43,14 +43,14 @@ def test_a_feature_of_zeros_gives_finite_gradients():
     assert bool(features.grad.isfinite().all())
 
 
-def test_the_rows_are_never_trained_and_travel_with_the_weights():
+def test_the_rows_are_not_trained_and_are_stored_with_the_weights():
     network = SPEC.build(channels=1, class_count=3, seed=1)
     layout = layout_of(network, 3)
     assert layout.head == ()
     assert layout.buffers == ("head.weight",)
     network(torch.rand(2, 1, 8, 8)).logits.sum().backward()
     assert network.head.weight.grad is None
-    other = SPEC.build(channels=1, class_count=3, seed=2)  # as when a run is read back
+    other = SPEC.build(channels=1, class_count=3, seed=2)  # as when a model is loaded
     write_weights(other, read_weights(network))
     images = torch.rand(4, 1, 8, 8)
     assert torch.equal(other.eval()(images).logits, network.eval()(images).logits)

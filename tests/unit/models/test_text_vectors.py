@@ -14,7 +14,7 @@ from fedquilt.core.errors import UserError
 from fedquilt.models.class_names.text_encoders import open_clip_vectors, sentence_vectors
 from fedquilt.models.class_names.text_vectors import (
     encode,
-    fitted,
+    fit_width,
     hashed_spelling,
     text_vectors,
 )
@@ -35,7 +35,7 @@ def _cosine(one: str, two: str) -> float:
 
 
 def test_spelling_by_hand():
-    # " a " has the runs " a", "a " and " a ": three places, or fewer where they collide.
+    # " a " has the n-grams " a", "a " and " a ".
     vector = hashed_spelling("a")
     assert vector.shape == (1024,)
     assert sorted(vector.abs().tolist())[-3:] == [1, 1, 1]
@@ -43,13 +43,13 @@ def test_spelling_by_hand():
     assert hashed_spelling("").abs().sum() == 1  # two blanks
 
 
-def test_names_that_are_spelt_alike_are_near_each_other():
+def test_names_with_similar_spelling_are_close():
     assert _cosine("lung nodule", "lung  Nodule ") == pytest.approx(1.0)
     assert _cosine("lung nodule", "lung nodules") > 0.8
     assert _cosine("lung nodule", "lung mass") > 0.2 > abs(_cosine("lung nodule", "fracture"))
 
 
-def test_spelling_needs_no_prompt_and_no_seed():
+def test_spelling_ignores_prompt_and_seed():
     torch.manual_seed(1)
     first = text_vectors("hashed-names", NAMES, PROMPT, 16)
     torch.manual_seed(2)
@@ -58,41 +58,41 @@ def test_spelling_needs_no_prompt_and_no_seed():
     torch.testing.assert_close(first.norm(dim=1), torch.ones(4))
 
 
-def test_vectors_of_the_right_width_are_scaled_and_no_more():
-    assert fitted(tensor([[3.0, 4.0]]), 2).tolist()[0] == pytest.approx([0.6, 0.8])
+def test_vectors_of_the_right_width_are_only_normalised():
+    assert fit_width(tensor([[3.0, 4.0]]), 2).tolist()[0] == pytest.approx([0.6, 0.8])
 
 
-def test_more_dimensions_keep_angles_and_fewer_nearly():
+def test_angles_are_kept_in_more_dimensions_and_nearly_in_fewer():
     given = torch.randn(6, 40, generator=torch.Generator().manual_seed(0))
     unit = given / given.norm(dim=1, keepdim=True)
-    wide = fitted(given, 64)
+    wide = fit_width(given, 64)
     assert wide.shape == (6, 64)
     torch.testing.assert_close(wide @ wide.T, unit @ unit.T)
-    narrow = fitted(given, 30)
+    narrow = fit_width(given, 30)
     assert narrow.shape == (6, 30)
     torch.testing.assert_close(narrow.norm(dim=1), torch.ones(6))
-    assert torch.equal(fitted(given, 30), narrow)
-    # Cosines of 40 dimensions seen in 30 of them: the error is of the order 1 / sqrt(30) * 1 / 2.
+    assert torch.equal(fit_width(given, 30), narrow)
+    # Cosines of 40 dimensions projected to 30: the error is of the order of 1 / (2 sqrt(30)).
     assert (narrow @ narrow.T - unit @ unit.T).abs().max() < 0.3
 
 
 class _Clip(nn.Module):
-    """As open_clip's models; a text's vector is its length and its number."""
+    """Like an open_clip model; a text's vector is its length and its index."""
 
     def encode_text(self, tokens: torch.Tensor) -> torch.Tensor:
         return torch.stack([tokens, torch.arange(len(tokens))], 1).to(torch.float64)
 
 
-def _open_clip(asked: list[object]) -> ModuleType:
+def _open_clip(calls: list[object]) -> ModuleType:
     def create(model: str, **settings: object) -> nn.Module:
         if settings["pretrained"] == "nobody":
             raise RuntimeError("no such weights\nand more lines")
-        torch.rand(3)  # a model that draws its start must not change what is drawn after it
-        asked.append((model, settings["pretrained"], settings["device"]))
+        torch.rand(3)  # random initialisation must not change later draws
+        calls.append((model, settings["pretrained"], settings["device"]))
         return _Clip()
 
     def tokenizer(model: str) -> object:
-        return lambda texts: asked.append(texts) or tensor([len(text) for text in texts])
+        return lambda texts: calls.append(texts) or tensor([len(text) for text in texts])
 
     package = ModuleType("open_clip")
     package.create_model_from_pretrained = create
@@ -100,31 +100,31 @@ def _open_clip(asked: list[object]) -> ModuleType:
     return package
 
 
-def test_clip_reads_the_prompt_once_and_leaves_the_generator_alone(monkeypatch):
-    asked: list[object] = []
-    monkeypatch.setitem(sys.modules, "open_clip", _open_clip(asked))
+def test_clip_encodes_the_prompts_once_and_keeps_the_generator(monkeypatch):
+    calls: list[object] = []
+    monkeypatch.setitem(sys.modules, "open_clip", _open_clip(calls))
     before = torch.get_rng_state()
     vectors = encode("open-clip:ViT-B-16/openai", NAMES, PROMPT)
     assert torch.equal(torch.get_rng_state(), before)
-    assert asked == [("ViT-B-16", "openai", "cpu"), SENTENCES]
+    assert calls == [("ViT-B-16", "openai", "cpu"), SENTENCES]
     assert vectors.tolist() == [[23, 0], [23, 1], [8, 2], [8, 3]]
     assert vectors.dtype == torch.float32
     assert torch.equal(encode("open-clip:ViT-B-16/openai", NAMES, PROMPT), vectors)
-    assert len(asked) == 2  # not asked again
+    assert len(calls) == 2  # cached
     encode("open-clip:hf-hub:someone/model", NAMES, PROMPT)
-    assert asked[2] == ("hf-hub:someone/model", None, "cpu")
+    assert calls[2] == ("hf-hub:someone/model", None, "cpu")
 
 
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
-        ("open-clip:ViT-B-16", "does not say which weights; write open-clip:MODEL/WEIGHTS"),
+        ("open-clip:ViT-B-16", "names no weights; write open-clip:MODEL/WEIGHTS"),
         ("open-clip:ViT-B-16/nobody", r"cannot be loaded \(RuntimeError: no such weights\)"),
         ("hashed-name", "did you mean 'hashed-names'"),
         ("vectors.npz", "no file of text vectors at vectors.npz"),
     ],
 )
-def test_encoders_that_cannot_be_had(monkeypatch, encoder: str, message: str):
+def test_unavailable_encoders_are_refused(monkeypatch, encoder: str, message: str):
     monkeypatch.setitem(sys.modules, "open_clip", _open_clip([]))
     with pytest.raises(UserError, match=message):
         encode(encoder, NAMES, PROMPT)
@@ -159,10 +159,10 @@ def test_a_folder_is_a_sentence_encoder(monkeypatch, tmp_path: Path):
     assert not vectors.is_inference()
 
 
-def test_the_page_says_how_to_make_a_file(tmp_path: Path, monkeypatch):
+def test_the_program_in_the_documentation_makes_a_file(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "open_clip", _open_clip([]))
-    (program,) = blocks("docs/text_embeddings.md", "python")
+    (program,) = blocks("docs/guides/text_embeddings.md", "python")
     (tmp_path / "program.py").write_text(program, encoding="utf-8")
     runpy.run_path("program.py")
     names = ("Cardiomegaly", "Edema", "Pleural Effusion")

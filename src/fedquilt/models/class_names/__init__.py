@@ -1,1 +1,1 @@
-"""Vectors of class names, from their spelling, a file or a text encoder."""
+"""Class names as vectors, from their spelling, a file or a text encoder."""

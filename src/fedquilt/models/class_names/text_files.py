@@ -1,4 +1,4 @@
-"""Vectors of texts in a file, safetensors or npz: one for each name."""
+"""Files of text vectors, safetensors or npz: one vector per name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILES = (".safetensors", ".npz")
 
 
 def read_text_vectors(path: Path, names: Sequence[str]) -> Tensor:
-    """The vectors of these names, in this order; others in the file do not matter."""
+    """Read the vectors of these names, in this order; the file may hold others."""
     stored = _read(path)
     for name in names:
         if name not in stored:
@@ -33,22 +33,24 @@ def read_text_vectors(path: Path, names: Sequence[str]) -> Tensor:
         raise UserError(f"{path} holds vectors of different lengths: {sorted(widths)}")
     for name, vector in zip(names, vectors):
         if not bool(vector.isfinite().all()) or not bool(vector.any()):
-            raise UserError(f"{path}: the vector of {name!r} is zero, or no finite numbers")
+            raise UserError(f"{path}: the vector of {name!r} is zero or not finite")
     return torch.stack(vectors)
 
 
 def write_text_vectors(path: Path, vectors: Mapping[str, Tensor]) -> None:
     if path.suffix != ".safetensors":
-        raise UserError(f"vectors are written to a .safetensors file, found {path}")
+        raise UserError(f"text vectors can only be written to a .safetensors file, found {path}")
     write_bytes(path, save({name: vector.clone() for name, vector in vectors.items()}))
 
 
 def _read(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
-        raise UserError(f"no file of text vectors at {path}; docs/text_embeddings.md says how")
+        raise UserError(
+            f"no file of text vectors at {path}; to make one, see docs/guides/text_embeddings.md"
+        )
     try:
         if path.suffix == ".npz":
-            # Opened here: numpy leaves a damaged archive open.
+            # Open the file here: numpy does not close a damaged archive.
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
         stored: dict[str, Tensor] = load_file(path)

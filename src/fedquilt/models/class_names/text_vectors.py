@@ -1,4 +1,4 @@
-"""Class names as vectors: from a text encoder, a file, or their spelling; as wide as a model."""
+"""Text vectors of class names, projected to the width of a model's features."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from fedquilt.models.class_names.text_encoders import OPEN_CLIP, open_clip_vecto
 from fedquilt.models.class_names.text_files import FILES, read_text_vectors, write_text_vectors
 from fedquilt.models.heads import Setting
 
-SETTING = "text_encoder"  # of heads that use one
-HASHED = "hashed-names"  # the spelling of the names, without their meaning
-STORED = "stored"  # none yet: the weights that are written into the model bring them
-LEARNED = "learned"  # none at all: a head trains vectors of its own
-STATES = ("negative", "positive")  # the words for a label's state, behind the class names
+SETTING = "text_encoder"  # the key in head_settings
+HASHED = "hashed-names"  # hashed character n-grams: the spelling, not the meaning
+STORED = "stored"  # zeros: loading the weights fills them in
+LEARNED = "learned"  # no text: the head trains its vectors
+STATES = ("negative", "positive")  # label states, encoded after the class names
 PROMPT = "The photo contains {name}."
 HASHED_WIDTH = 1024
 GRAM_SIZES = (2, 3, 4)
 
 
 def text_vectors(encoder: str, class_names: Sequence[str], prompt: str, width: int) -> Tensor:
-    """(C + 2, width): a vector of length 1 for each class name, then for each of ``STATES``."""
+    """(C + 2, width): a unit vector for each class name, then for each of ``STATES``."""
     if encoder == STORED:
         return torch.zeros(len(class_names) + len(STATES), width)
-    return fitted(encode(encoder, class_names, prompt), width)
+    return fit_width(encode(encoder, class_names, prompt), width)
 
 
 def save_text_vectors(
     path: str | Path, encoder: str, class_names: Sequence[str], prompt: str = PROMPT
 ) -> None:
-    """Encode once, so that nobody who is given the file needs the encoder."""
+    """Encode once and write a file, for clients that do not have the encoder."""
     names = [*class_names, *STATES]
     write_text_vectors(Path(path), dict(zip(names, encode(encoder, class_names, prompt))))
 
 
 def encode(encoder: str, class_names: Sequence[str], prompt: str) -> Tensor:
-    """As the encoder gives them; only encoders that read sentences get the prompt."""
+    """Return the encoder's vectors; only sentence encoders use the prompt."""
     if "{name}" not in prompt:
-        raise UserError(f"the prompt must hold {{name}}, where the class goes; found {prompt!r}")
+        raise UserError(f"the prompt must contain {{name}} for the class name, found {prompt!r}")
     names = (*class_names, *STATES)
     if encoder == HASHED:
         return torch.stack([hashed_spelling(name) for name in names])
@@ -63,16 +63,16 @@ def encode(encoder: str, class_names: Sequence[str], prompt: str) -> Tensor:
     )
 
 
-def once_trained(settings: Mapping[str, Setting]) -> dict[str, Setting]:
-    """A head's settings for weights that are there already, which bring what an encoder made."""
+def with_stored_vectors(settings: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Return the settings for a head whose weights, text vectors included, are loaded next."""
     encoder = settings.get(SETTING, LEARNED)
     return {**settings} if encoder == LEARNED else {**settings, SETTING: STORED}
 
 
 def hashed_spelling(name: str) -> Tensor:
-    """(1024,): counts of the name's short runs of letters, each in a place that its hash picks.
+    """(1024,): counts of the name's character n-grams, each at an index given by its hash.
 
-    Names that share runs of letters are near each other; case and spacing do not matter.
+    Names that share n-grams are close to each other; case and spacing do not matter.
     """
     text = f" {' '.join(name.casefold().split())} "
     counts = torch.zeros(HASHED_WIDTH)
@@ -80,15 +80,15 @@ def hashed_spelling(name: str) -> Tensor:
         for start in range(len(text) - size + 1):
             gram = text[start : start + size].encode()
             code = int.from_bytes(hashlib.blake2b(gram, digest_size=8).digest(), "big")
-            place, side = divmod(code, 2)  # the sign keeps collisions from adding up
-            counts[place % HASHED_WIDTH] += 1.0 if side else -1.0
+            index, sign = divmod(code, 2)  # the sign keeps collisions from adding up
+            counts[index % HASHED_WIDTH] += 1.0 if sign else -1.0
     return counts
 
 
-def fitted(vectors: Tensor, width: int) -> Tensor:
-    """Of length 1 and ``width`` wide, by a fixed orthogonal projection where they were not.
+def fit_width(vectors: Tensor, width: int) -> Tensor:
+    """Normalise vectors to length 1 and project them to ``width``, by a fixed orthogonal matrix.
 
-    Into more dimensions it keeps all angles, into fewer only roughly.
+    Angles are kept exactly in more dimensions, approximately in fewer.
     """
     unit = F.normalize(vectors.to(torch.float64), dim=1)
     given = unit.shape[1]

@@ -1,4 +1,4 @@
-"""Heads by name: ``HEADS`` is the one table; ``head_settings`` are a builder's own options."""
+"""Heads by name: the table ``HEADS``; ``head_settings`` are keyword options of a head's builder."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fedquilt.core.registry import find
 
 Setting: TypeAlias = bool | int | float | str
 
-SOFTMAX = "softmax"  # of classes that exclude each other
-# Builders take (feature_count, class_count, seed), then options by name. One that has an argument
-# ``class_names`` is given the names.
+SOFTMAX = "softmax"  # for mutually exclusive classes
+# Builders take (feature_count, class_count, seed) and keyword options. A builder with an argument
+# ``class_names`` receives the names.
 HEADS = {
     "linear": "fedquilt.models.heads.linear:build_head",
     SOFTMAX: "fedquilt.models.heads.softmax:build_softmax_head",
@@ -27,7 +27,7 @@ HEADS = {
     "scene-gcn": "fedquilt.models.heads.scene_gcn:build_scene_gcn",
     "site-aware": "fedquilt.models.heads.site_aware:build_site_aware",
 }
-ON_MAPS = ("ladm", "c-tran", "scene-gcn")  # heads that look at places, before pooling
+MAP_HEADS = ("ladm", "c-tran", "scene-gcn")  # heads on the feature map, before pooling
 NAMES = "class_names"
 
 

@@ -1,4 +1,4 @@
-"""The C-Tran head (Lanchantin et al., CVPR 2021): a transformer over places and labels."""
+"""The C-Tran head (Lanchantin et al., CVPR 2021): a transformer over positions and labels."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fedquilt.models.network import Output
 
 
 class CTranHead(MapHead):
-    """Every label asks the image, and the other labels, whether it is there.
+    """Every label attends to the image and to the other labels.
 
-    A token for each place of the feature map and one for each label, its vector plus that of its
-    state (nothing where the state is unknown), pass through the layers. A label's logit is its own
-    row times its own token. There is no order of labels or places in it.
+    The layers process a token for each position of the feature map and one for each label: its
+    vector, plus the vector of its state unless that is unknown. A label's logit is its output row
+    times its own token. There is no positional encoding.
     """
 
     labels: Tensor  # (C, d)
@@ -50,20 +50,20 @@ class CTranHead(MapHead):
             self.register_parameter(name, nn.Parameter(vectors))
 
     def fix_vectors(self, labels: Tensor, negative: Tensor, positive: Tensor) -> None:
-        """Never trained; as buffers they travel with the weights, so no reader has to make them."""
+        """Set fixed vectors, as buffers: stored with the weights, they need no encoder again."""
         self.register_buffer("labels", labels)
         self.register_buffer("negative", negative)
         self.register_buffer("positive", positive)
 
     def forward(self, feature_map: Tensor, states: Tensor | None = None) -> Output:
-        """``states`` are (B, C), see ``losses/label_states.py``; all unknown if left out."""
-        places = feature_map.flatten(2).transpose(1, 2)  # (B, height * width, d)
-        tokens = self.norm(torch.cat([places, self.label_tokens(len(places), states)], 1))
+        """``states`` are (B, C), see ``losses/label_states.py``; all unknown by default."""
+        positions = feature_map.flatten(2).transpose(1, 2)  # (B, height * width, d)
+        tokens = self.norm(torch.cat([positions, self.label_tokens(len(positions), states)], 1))
         for layer in self.layers:
             tokens = layer(tokens)
-        answers = tokens[:, places.shape[1] :]  # (B, C, d)
-        logits = (answers * self.output.weight).sum(2) + self.output.bias
-        return Output(places.mean(1), logits, answers)
+        label_features = tokens[:, positions.shape[1] :]  # (B, C, d)
+        logits = (label_features * self.output.weight).sum(2) + self.output.bias
+        return Output(positions.mean(1), logits, label_features)
 
     def label_tokens(self, count: int, states: Tensor | None) -> Tensor:
         """(B, C, d)."""
@@ -71,8 +71,8 @@ class CTranHead(MapHead):
         if states is None:
             return tokens
         is_negative, is_positive = (states == value for value in (NEGATIVE, POSITIVE))
-        told = is_negative[..., None] * self.negative + is_positive[..., None] * self.positive
-        return tokens + told
+        known = is_negative[..., None] * self.negative + is_positive[..., None] * self.positive
+        return tokens + known
 
 
 def build_c_tran(
@@ -88,12 +88,12 @@ def build_c_tran(
     dropout: float = 0.1,
     class_names: Sequence[str] = (),
 ) -> CTranHead:
-    """A head whose layers draw from torch's own generator, which the caller has seeded.
+    """Build the head; its layers use torch's default generator, which the caller has seeded.
 
     Args:
-        text_encoder: fixes the vectors of labels and states to those of their names; without
-            names, or ``"learned"``, they are trained.
-        swapped_states: the word "positive" for a negative label, as in FedLGT's public code.
+        text_encoder: makes the fixed vectors of label names and states. With ``"learned"``, or
+            without class names, the vectors are trained.
+        swapped_states: use the word "positive" for a negative label, as in FedLGT's public code.
     """
     _check(feature_count, layers, attention_heads, dropout)
     head = CTranHead(feature_count, class_count, layers, attention_heads, dropout)
@@ -109,11 +109,11 @@ def build_c_tran(
 def _check(width: int, layers: int, attention_heads: int, dropout: float) -> None:
     if layers < 1 or attention_heads < 1 or not 0 <= dropout < 1:
         raise UserError(
-            "a C-Tran head needs at least 1 of layers and attention_heads and a dropout in [0, 1); "
+            "a C-Tran head needs layers and attention_heads of at least 1 and a dropout in [0, 1); "
             f"found {layers}, {attention_heads} and {dropout}"
         )
     if width % attention_heads:
         raise UserError(
-            f"a C-Tran head shares the backbone's {width} features among its attention_heads; "
-            f"{width} cannot be divided by {attention_heads}"
+            f"a C-Tran head divides the backbone's {width} features among its attention_heads; "
+            f"{width} is not a multiple of {attention_heads}"
         )

@@ -1,4 +1,4 @@
-"""The cosine head: features and trained class rows meet on the unit sphere."""
+"""The cosine head: cosines between features and trained class rows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fedquilt.models.heads.sphere import MIDDLE, SLOPE, on_sphere
 
 
 class CosineHead(nn.Module):
-    """A score per class: the cosine between the feature and the class's row, of any length.
+    """The score of a class is the cosine between the feature and the class's row.
 
-    The logit grows with the score, so rankings are those of the cosines: it is 4 (score - 1/2),
-    as with the sphere head. Its sigmoid is no probability; choose thresholds on validation data.
+    The logit is 4 (score - 1/2), as in the sphere head, so it ranks as the cosine does. Its
+    sigmoid is not a calibrated probability; choose thresholds on validation data.
     """
 
     def __init__(self, rows: Tensor) -> None:
@@ -26,6 +26,6 @@ class CosineHead(nn.Module):
 
 
 def build_cosine_head(feature_count: int, class_count: int, seed: int) -> CosineHead:
-    """Random rows of length 1 that depend on the seed alone."""
+    """Build the head with random unit rows that depend on the seed alone."""
     draws = torch.randn(class_count, feature_count, generator=generator_for(seed, "cosine head"))
     return CosineHead(on_sphere(draws))

@@ -1,4 +1,4 @@
-"""The label-aware head (LADM): a feature per class, asked for by the class's own query."""
+"""The label-aware head (LADM): a feature per class, by attention with the class's query."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ HEAD_COUNT = 4
 
 
 class LADMHead(MapHead):
-    """Every class has a query that gathers a feature from all places of the feature map.
+    """Every class has a query that attends to all positions of the feature map.
 
-    Where the query is a vector of the simplex ETF, the classifier's direction may be the same one.
+    If queries start as the simplex ETF, the classifier's directions may be the same vectors.
     """
 
     query: Tensor  # (C, d)
 
     def __init__(
-        self, query: ClassVectors, classifier: ClassDirections, seed: int, *, knows_places: bool
+        self, query: ClassVectors, classifier: ClassDirections, seed: int, *, encode_positions: bool
     ) -> None:
         super().__init__()
         class_count, feature_count = classifier.rows.shape
         query.add_to(self, "query", (class_count, feature_count), seed)
         self.attention = CrossAttention(feature_count, HEAD_COUNT)
-        self.position_code = PositionEncoding(feature_count) if knows_places else None
+        self.position_code = PositionEncoding(feature_count) if encode_positions else None
         self.classifier = classifier
 
     def forward(self, features: Tensor) -> Output:
         per_class = self.attention(self.query, self._tokens(features))
-        return Output(features.mean((2, 3)), self.classifier.own(per_class), per_class)
+        return Output(features.mean((2, 3)), self.classifier.own_scores(per_class), per_class)
 
     def attention_maps(self, features: Tensor) -> Tensor:
-        """How each class's attention is spread, (B, C, height, width)."""
-        shares = self.attention.shares(self.query, self._tokens(features))
-        return shares.reshape(*shares.shape[:2], *features.shape[2:])
+        """Attention weights of each class, (B, C, height, width)."""
+        weights = self.attention.attention_weights(self.query, self._tokens(features))
+        return weights.reshape(*weights.shape[:2], *features.shape[2:])
 
     def _tokens(self, features: Tensor) -> Tensor:
-        """Keys and values, (B, places, d)."""
+        """Keys and values, (B, positions, d)."""
         if self.position_code is not None:
             features = features + self.position_code(features)
         return features.flatten(2).transpose(1, 2)
@@ -63,7 +63,7 @@ def build_ladm_head(
     scale: float | None = None,
     bias: bool = False,
 ) -> LADMHead:
-    """``query`` and ``classifier`` start as an ETF or at random, and are trained or not."""
+    """``query`` and ``classifier`` start as ``"etf"`` or ``"random"``, fixed or trained."""
     directions = ClassDirections(
         ClassVectors(classifier, train_classifier, etf_seed),
         (class_count, feature_count),
@@ -71,15 +71,15 @@ def build_ladm_head(
         scale=scale,
         bias=bias,
     )
-    asked = ClassVectors(query, train_query, etf_seed)
-    return LADMHead(asked, directions, seed, knows_places=position_code)
+    queries = ClassVectors(query, train_query, etf_seed)
+    return LADMHead(queries, directions, seed, encode_positions=position_code)
 
 
 def attention_maps(network: Network, images: Tensor) -> Tensor:
-    """Where each class looks in each image: (B, C, height, width), a map sums to 1."""
+    """Attention maps of each class in each image, (B, C, height, width); each sums to 1."""
     if not isinstance(network.head, LADMHead):
         raise UserError(
-            "only the head 'ladm' attends to places class by class, found "
+            "only the head 'ladm' has attention maps per class, found "
             f"{type(network.head).__name__}; train with method fednca-ml, or set model.head to ladm"
         )
     with torch.no_grad():

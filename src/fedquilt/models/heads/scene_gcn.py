@@ -1,4 +1,4 @@
-"""The head of Scene-GCN: label features, related by the label graph of the image's scene."""
+"""The head of Scene-GCN: label features and a graph convolution on the scene's label graph."""
 
 from __future__ import annotations
 
@@ -12,29 +12,28 @@ from torch import Tensor, nn
 
 from fedquilt.core.errors import UserError, nearest
 from fedquilt.models.class_names.text_files import FILES, read_text_vectors
-from fedquilt.models.class_names.text_vectors import HASHED, PROMPT, fitted, text_vectors
+from fedquilt.models.class_names.text_vectors import HASHED, PROMPT, fit_width, text_vectors
 from fedquilt.models.feature_map import MapHead
 from fedquilt.models.heads.layers.label_attention import LabelAttention
 from fedquilt.models.heads.layers.label_graph import LabelGraph, label_adjacency
 from fedquilt.models.network import Output
-from fedquilt.models.scenes import moved_centres, nearest_centre
+from fedquilt.models.scenes import nearest_centre, updated_centres
 
 KINDS = ("k-means", "linear")
-LABEL_WIDTH = 300  # as the GloVe vectors of the paper
-LABEL_LENGTH = 6.0  # likewise, about: attention to much shorter ones would hardly begin to learn
+LABEL_WIDTH = 300  # of the paper's GloVe vectors
+LABEL_LENGTH = 6.0  # about the length of GloVe vectors; attention hardly learns with shorter ones
 
 
 class SceneGCNHead(MapHead):
-    """Assign the image to a scene, and let its classes exchange features along that scene's graph.
+    """Assign each image to a scene, and relate its label features along that scene's label graph.
 
-    What is known of the scenes are buffers, as batch norm's statistics are: given the labels in
-    training, a forward pass counts them in, without gradient, before it uses them. So any weights
-    bring their own scenes with them.
+    The scenes are buffers, like batch norm's statistics: in training, a forward pass that is given
+    the labels first updates them, without gradient. So they are stored with the weights.
     """
 
     labels: Tensor  # (C, e), fixed
-    matrices: Tensor  # (S, C, C): how often two labels were present together
-    counts: Tensor  # (S,): images so far
+    matrices: Tensor  # (S, C, C): co-occurrence counts of the labels
+    counts: Tensor  # (S,): images counted so far
     centres: Tensor  # (S, d), of k-means
 
     def __init__(
@@ -58,7 +57,7 @@ class SceneGCNHead(MapHead):
         self.bias = nn.Parameter(torch.zeros(class_count))
 
     def forward(self, feature_map: Tensor, present: Tensor | None = None) -> Output:
-        """``present`` (B, C) is 1 for annotated positives; without it nothing is counted."""
+        """``present`` (B, C) is 1 for annotated positives; without it no scene is updated."""
         tokens = feature_map.flatten(2).transpose(1, 2)  # (B, T, d)
         context = tokens.mean(1)
         scene = self.scene_of(context)
@@ -71,25 +70,25 @@ class SceneGCNHead(MapHead):
         return Output(context, (joined * self.weight).sum(2) + self.bias, features)
 
     def scene_of(self, context: Tensor) -> Tensor:
-        """(B,) scene numbers."""
+        """Return the scene of each image, (B,)."""
         if self.scores is not None:
             return self.scene_scores(context).argmax(1)
         return nearest_centre(context.detach(), self.centres)
 
     def scene_scores(self, context: Tensor) -> Tensor:
-        """(B, S), of learnt scenes."""
+        """Return the scores (B, S) of learnt scenes."""
         if self.scores is None:
             raise ValueError("scenes by k-means have centres, not scores")
         return F.linear(context, self.scores.weight)
 
     def _count(self, context: Tensor, scene: Tensor, present: Tensor) -> None:
-        places = torch.arange(len(self.counts), device=scene.device)
-        members = (scene[:, None] == places).to(self.counts.dtype)  # (B, S)
+        scenes = torch.arange(len(self.counts), device=scene.device)
+        members = (scene[:, None] == scenes).to(self.counts.dtype)  # (B, S)
         pairs = present[:, :, None] * present[:, None]  # (B, C, C)
         with torch.no_grad(), torch.autocast(scene.device.type, enabled=False):
             if self.scores is None:
-                moved = moved_centres(self.centres, self.counts, context.float(), members)
-                self.centres.copy_(moved)
+                new = updated_centres(self.centres, self.counts, context.float(), members)
+                self.centres.copy_(new)
             self.matrices += torch.tensordot(members, pairs, dims=([0], [0]))
             self.counts += members.sum(0)
 
@@ -105,12 +104,12 @@ def build_scene_gcn(
     text_encoder: str = HASHED,
     class_names: Sequence[str],
 ) -> SceneGCNHead:
-    """A head whose layers draw from torch's own generator, which the caller has seeded."""
+    """Build the head; its layers use torch's default generator, which the caller has seeded."""
     if scenes not in KINDS:
         raise UserError(f"head 'scene-gcn' has no scenes by {scenes!r}{nearest(scenes, KINDS)}")
     if scene_count < 1 or width < 1:
         raise UserError(
-            "head 'scene-gcn' needs at least 1 of scene_count and width, found "
+            "head 'scene-gcn' needs scene_count and width of at least 1, found "
             f"{scene_count} and {width}"
         )
     labels = label_vectors(text_encoder, class_names)
@@ -118,10 +117,10 @@ def build_scene_gcn(
 
 
 def label_vectors(text_encoder: str, class_names: Sequence[str]) -> Tensor:
-    """(C, 300); a file, say of word vectors, needs one for each class name and no more."""
+    """(C, 300). A file, for example of word vectors, needs vectors of the class names only."""
     path = Path(text_encoder)
     if path.suffix in FILES:
-        vectors = fitted(read_text_vectors(path, class_names), LABEL_WIDTH)
+        vectors = fit_width(read_text_vectors(path, class_names), LABEL_WIDTH)
     else:
         vectors = text_vectors(text_encoder, class_names, PROMPT, LABEL_WIDTH)
     return LABEL_LENGTH * vectors[: len(class_names)]

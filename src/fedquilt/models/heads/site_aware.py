@@ -7,21 +7,21 @@ from torch import Tensor, nn
 
 from fedquilt.core.errors import UserError
 from fedquilt.models.heads.layers.class_branches import ClassBranches, ClassOutputs
-from fedquilt.models.heads.layers.edge_graph import EDGE_NUMBERS, EdgeGraph
+from fedquilt.models.heads.layers.edge_graph import EDGE_FEATURES, EdgeGraph
 
 
 class SiteAwareHead(nn.Module):
     """Pooled features to logits.
 
-    The attributes of the graph's edges are a buffer, so that any weights bring their own; they
-    are zeros until somebody writes a site's.
+    The edge features of the graph are a buffer, so they are stored with the weights. They are
+    zeros until the method sets those of a site.
     """
 
     edges: Tensor  # (C, C, 4)
 
     def __init__(self, feature_count: int, class_count: int, width: int) -> None:
         super().__init__()
-        self.register_buffer("edges", torch.zeros(class_count, class_count, EDGE_NUMBERS))
+        self.register_buffer("edges", torch.zeros(class_count, class_count, EDGE_FEATURES))
         self.branches = ClassBranches(feature_count, class_count, width)
         self.graph = EdgeGraph(width)
 
@@ -33,9 +33,9 @@ class SiteAwareHead(nn.Module):
 def build_site_aware(
     feature_count: int, class_count: int, seed: int, *, width: int = 512, graph: bool = True
 ) -> nn.Module:
-    """A head whose layers draw from torch's own generator, which the caller has seeded.
+    """Build the head; its layers use torch's default generator, which the caller has seeded.
 
-    Without a graph every class has a linear output of its own in its place.
+    Without the graph, every class has a linear output instead.
     """
     if width < 1:
         raise UserError(f"head 'site-aware' needs a width of at least 1, found {width}")

@@ -1,4 +1,4 @@
-"""The softmax head: classes that exclude each other, for images of one class each."""
+"""The softmax head: mutually exclusive classes, for images of one class each."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fedquilt.models.heads.linear import build_head
 
 
 class SoftmaxHead(nn.Linear):
-    """A linear head whose logits are the log-odds of the classes' shares in a softmax.
+    """A linear head whose logits are the log-odds of softmax probabilities.
 
-    Whoever takes the sigmoid of a logit, as evaluation and prediction do, so gets the share.
+    So the sigmoid of a logit, which evaluation and prediction take, is the softmax probability.
     """
 
     def forward(self, features: Tensor) -> Tensor:
@@ -20,14 +20,14 @@ class SoftmaxHead(nn.Linear):
 
 
 def log_odds(scores: Tensor) -> Tensor:
-    """(B, C): log(p / (1 - p)) of p = softmax(scores); it never overflows, as 1 - p would."""
-    itself = torch.eye(scores.shape[1], dtype=torch.bool, device=scores.device)
-    others = scores.float()[:, None].masked_fill(itself, -torch.inf)  # (B, C, C)
+    """(B, C): log(p / (1 - p)) of p = softmax(scores), finite even where 1 - p rounds to 0."""
+    diagonal = torch.eye(scores.shape[1], dtype=torch.bool, device=scores.device)
+    others = scores.float()[:, None].masked_fill(diagonal, -torch.inf)  # (B, C, C)
     return scores - others.logsumexp(2)
 
 
 def build_softmax_head(feature_count: int, class_count: int, seed: int) -> SoftmaxHead:
-    """The numbers of the linear head."""
+    """Build the head with the initial weights of the linear head."""
     if class_count < 2:
         raise UserError(f"a softmax needs two classes or more, found {class_count}")
     plain = build_head(feature_count, class_count, seed)

@@ -1,4 +1,4 @@
-"""The sphere head: fixed orthonormal rows, compared with features on the unit sphere."""
+"""The sphere head: fixed orthonormal rows times features of length 1."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from fedquilt.core.errors import UserError
 from fedquilt.core.seeding import generator_for
 
 SLOPE = 4.0  # of the log-odds at a probability of one half
-MIDDLE = 0.5  # the score that is as likely present as absent
+MIDDLE = 0.5  # the score with a probability of one half
 
 
 class SphereHead(nn.Module):
-    """A score per class: the row times the feature, scaled to length 1; no row is ever trained.
+    """The score of a class is its row times the feature, scaled to length 1; rows are not trained.
 
-    The rows are a buffer: they travel with the weights, so a model that is read back has them
-    whatever seed it is built with. A score of one half becomes a logit of 0.
+    The rows are a buffer, so they are stored with the weights and do not depend on the seed after
+    loading. A score of one half becomes a logit of 0.
     """
 
     weight: Tensor  # (C, d)
@@ -31,12 +31,12 @@ class SphereHead(nn.Module):
 
 
 def build_sphere_head(feature_count: int, class_count: int, seed: int) -> SphereHead:
-    """Rows that depend on the seed alone."""
+    """Build the head with rows that depend on the seed alone."""
     if class_count > feature_count:
         raise UserError(
-            f"a sphere head has room for as many classes as there are features, {feature_count}, "
-            f"and there are {class_count} classes; use a backbone with more features, or the "
-            "linear head"
+            f"a sphere head needs at least as many features as classes, found {feature_count} "
+            f"features and {class_count} classes; use a backbone with more features, or the linear "
+            "head"
         )
     draws = torch.randn(feature_count, class_count, generator=generator_for(seed, "sphere head"))
     columns, _ = torch.linalg.qr(draws)
@@ -44,10 +44,10 @@ def build_sphere_head(feature_count: int, class_count: int, seed: int) -> Sphere
 
 
 def on_sphere(features: Tensor) -> Tensor:
-    """Features of length 1; a feature of zeros stays what it is."""
+    """Scale features to length 1; a feature of zeros is left unchanged."""
     return F.normalize(features, dim=1, eps=1e-6)
 
 
 def scores_of(logits: Tensor) -> Tensor:
-    """The scores that a sphere head made these logits of."""
+    """Return the scores from which a sphere head computed these logits."""
     return logits / SLOPE + MIDDLE

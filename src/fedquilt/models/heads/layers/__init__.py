@@ -1,1 +1,1 @@
-"""What heads are made of: attention, graphs, branches and fixed directions."""
+"""Layers of heads: attention, label graphs, class branches and fixed class directions."""

@@ -1,4 +1,4 @@
-"""Parallel branches, one per class: what each class makes of the shared features."""
+"""Parallel branches, one per class, on the shared features."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 
 class ClassLayer(nn.Module):
-    """A linear layer, batch norm and ReLU for each class, all in one product.
+    """A linear layer, batch norm and ReLU for each class, computed in one product.
 
-    Every parameter has a row per class, so that branches can be averaged class by class.
+    Every parameter has a row per class, so branches can be aggregated per class.
     """
 
     def __init__(self, class_count: int, narrow: int, wide: int) -> None:
@@ -23,14 +23,14 @@ class ClassLayer(nn.Module):
         self.shift = nn.Parameter(torch.zeros(class_count, wide))
 
     def forward(self, nodes: Tensor) -> Tensor:
-        """(B, C, wide) from (B, C, narrow)."""
+        """Map nodes (B, C, narrow) to (B, C, wide)."""
         mixed = torch.einsum("bci,cio->bco", nodes, self.weight)
         normed = self.norm(mixed.flatten(1)).view_as(mixed)
         return torch.relu(normed * self.scale + self.shift)
 
 
 class ClassBranches(nn.Module):
-    """Two such layers; features (B, d) become nodes (B, C, width)."""
+    """Two class layers, from features (B, d) to nodes (B, C, width)."""
 
     def __init__(self, feature_count: int, class_count: int, width: int) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class ClassBranches(nn.Module):
 
 
 class ClassOutputs(nn.Module):
-    """A logit from each class's own node: a row of weights and batch norm."""
+    """A logit from each class's node, by a row of weights and batch norm."""
 
     def __init__(self, class_count: int, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Class directions as a classifier: a score is a feature times the direction of a class."""
+"""Class directions as a classifier: a score is the product of a feature and a direction."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from fedquilt.models.heads.layers.class_vectors import ClassVectors
 
 
 class ClassDirections(nn.Module):
-    """Directions, fixed or trained; perhaps with a learnt factor and a learnt bias per class.
+    """Fixed or trained directions, optionally with a learnt factor and a learnt bias per class.
 
-    On pooled features it is the head ``etf``. On a feature per class (:meth:`own`), each meets the
-    direction of its own class.
+    On pooled features this is the head ``etf``. For a feature per class, use :meth:`own_scores`.
     """
 
     rows: Tensor  # (C, d)
@@ -32,7 +31,7 @@ class ClassDirections(nn.Module):
         bias: bool = False,
     ) -> None:
         super().__init__()
-        # A random vector is about as long as one of an ETF.
+        # Random vectors have about the length 1 of an ETF's.
         rows.add_to(self, "rows", shape, seed, deviation=1 / math.sqrt(shape[1]))
         factor = None if scale is None else nn.Parameter(torch.tensor(float(scale)))
         self.register_parameter("scale", factor)
@@ -42,8 +41,8 @@ class ClassDirections(nn.Module):
         """Scores of all classes, (..., C), for features (..., d)."""
         return self._adjusted(features @ self.rows.T)
 
-    def own(self, per_class: Tensor) -> Tensor:
-        """The score of each class by its own feature, (B, C), for features (B, C, d)."""
+    def own_scores(self, per_class: Tensor) -> Tensor:
+        """Score of each class for its own feature, (B, C), from features (B, C, d)."""
         return self._adjusted((per_class * self.rows).sum(-1))
 
     def cosines(self, features: Tensor) -> Tensor:
@@ -65,6 +64,6 @@ def build_etf_head(
     scale: float | None = None,
     bias: bool = False,
 ) -> ClassDirections:
-    """Pooled features against a simplex ETF."""
+    """Build the head ``etf``: pooled features times a simplex ETF."""
     rows = ClassVectors(trained=train_classifier, etf_seed=etf_seed)
     return ClassDirections(rows, (class_count, feature_count), seed, scale=scale, bias=bias)

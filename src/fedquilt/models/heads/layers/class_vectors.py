@@ -1,4 +1,4 @@
-"""One vector per class: what it starts as, and whether it stays, travels or is trained."""
+"""ClassVectors: one vector per class, an ETF or random, fixed or trained."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ STARTS = ("etf", "random")
 
 @dataclass(frozen=True)
 class ClassVectors:
-    start: str = "etf"  # or random
+    start: str = "etf"  # or "random"
     trained: bool = False
-    etf_seed: int | None = None  # turns the ETF; along the first axes if left out
+    etf_seed: int | None = None  # rotates the ETF; None: along the first axes
 
     def add_to(
         self,
@@ -28,22 +28,22 @@ class ClassVectors:
         seed: int,
         deviation: float = 1.0,
     ) -> None:
-        """Give the module vectors of ``shape`` (C, d): a parameter if trained, else a buffer.
+        """Register vectors of ``shape`` (C, d): a parameter if trained, else a buffer.
 
-        An ETF that stays is derived wherever a network is built and never sent. Random vectors that
-        stay travel with the weights: a network that is read back must not depend on its seed.
+        A fixed ETF is recomputed whenever a network is built, and is never sent. Fixed random
+        vectors are stored with the weights, so that a loaded network does not depend on its seed.
         """
         if self.start not in STARTS:
             raise UserError(
-                f"vectors of classes cannot start as {self.start!r}{nearest(self.start, STARTS)}"
+                f"class vectors cannot start as {self.start!r}{nearest(self.start, STARTS)}"
             )
-        vectors = self._first(shape, generator_for(seed, "class vectors", name), deviation)
+        vectors = self._initial(shape, generator_for(seed, "class vectors", name), deviation)
         if self.trained:
             module.register_parameter(name, nn.Parameter(vectors))
         else:
             module.register_buffer(name, vectors, persistent=self.start == "random")
 
-    def _first(
+    def _initial(
         self, shape: tuple[int, int], generator: torch.Generator, deviation: float
     ) -> Tensor:
         if self.start == "random":

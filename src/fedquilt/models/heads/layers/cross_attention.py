@@ -1,4 +1,4 @@
-"""Cross-attention: what each query finds among the tokens of an image."""
+"""Cross-attention from shared queries to the tokens of an image."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from fedquilt.core.errors import UserError
 
 
 class CrossAttention(nn.Module):
-    """Multi-head attention with learnt projections in and out, and nothing around it.
+    """Multi-head attention with input and output projections, without norm or residual.
 
-    All images share the queries, which are therefore projected once. The numbers start as those of
-    ``nn.MultiheadAttention`` do.
+    All images share the queries, so they are projected once. The initialisation is that of
+    ``nn.MultiheadAttention``.
     """
 
     def __init__(self, width: int, head_count: int) -> None:
         super().__init__()
         if width % head_count:
             raise UserError(
-                f"attention cuts features into {head_count} equal parts, and {width} features "
-                f"cannot be cut so; use a backbone whose features are a multiple of {head_count}"
+                f"attention needs a number of features divisible by its {head_count} heads, found "
+                f"{width}; use a backbone whose feature count is a multiple of {head_count}"
             )
         self.head_count = head_count
         self.query = nn.Linear(width, width)
@@ -37,20 +37,20 @@ class CrossAttention(nn.Module):
 
     def forward(self, queries: Tensor, tokens: Tensor) -> Tensor:
         """(B, Q, d) for queries (Q, d) and tokens (B, T, d)."""
-        asked, keys, values = self._projected(queries, tokens)
-        found = F.scaled_dot_product_attention(asked, keys, values)
-        mixed: Tensor = self.out(found.transpose(1, 2).flatten(2))
-        return mixed
+        projected, keys, values = self._projected(queries, tokens)
+        found = F.scaled_dot_product_attention(projected, keys, values)
+        output: Tensor = self.out(found.transpose(1, 2).flatten(2))
+        return output
 
-    def shares(self, queries: Tensor, tokens: Tensor) -> Tensor:
-        """How a query's attention is spread over the tokens, (B, Q, T); the mean over heads."""
-        asked, keys, _ = self._projected(queries, tokens)
-        match = asked @ keys.transpose(-2, -1) / math.sqrt(asked.shape[-1])
-        return torch.softmax(match, -1).mean(1)
+    def attention_weights(self, queries: Tensor, tokens: Tensor) -> Tensor:
+        """Attention weights of the queries over the tokens, (B, Q, T); mean over heads."""
+        projected, keys, _ = self._projected(queries, tokens)
+        scores = projected @ keys.transpose(-2, -1) / math.sqrt(projected.shape[-1])
+        return torch.softmax(scores, -1).mean(1)
 
     def _projected(self, queries: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values as (B, heads, count, d / heads)."""
-        asked = self.query(queries).unflatten(-1, (self.head_count, -1)).transpose(0, 1)
+        projected = self.query(queries).unflatten(-1, (self.head_count, -1)).transpose(0, 1)
         both = self.key_value(tokens).unflatten(-1, (2, self.head_count, -1))
         keys, values = both.permute(2, 0, 3, 1, 4)
-        return asked.expand(len(tokens), -1, -1, -1), keys, values
+        return projected.expand(len(tokens), -1, -1, -1), keys, values

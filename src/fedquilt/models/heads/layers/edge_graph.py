@@ -1,17 +1,17 @@
-"""A graph network whose messages depend on the edge: edge-conditioned convolution (NNConv)."""
+"""Graph network with edge-conditioned convolutions (NNConv)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-EDGE_NUMBERS = 4  # attributes of an edge
+EDGE_FEATURES = 4  # rates of both present, both absent, only first, only second
 
 
 def edge_rates(labels: Tensor, known: Tensor) -> Tensor:
-    """(C, C, 4): how often two labels are both present, both absent, only first, only second.
+    """(C, C, 4): rates at which two labels are both present, both absent, only first, only second.
 
-    Counted over the images in which both are annotated; zeros where there are none.
+    Over the images in which both are annotated; zeros if there are none.
     """
     present = (known & (labels == 1)).to(torch.float64)
     absent = (known & (labels == 0)).to(torch.float64)
@@ -21,16 +21,16 @@ def edge_rates(labels: Tensor, known: Tensor) -> Tensor:
 
 
 class EdgeConvolution(nn.Module):
-    """Every class hears the mean of all others' messages, and itself.
+    """Every class receives the mean of the other classes' messages, plus a projection of itself.
 
-    A message passes a matrix that a small network makes of the edge's attributes, which are the
-    same for all images; images do not hear each other.
+    A message is multiplied by a matrix that a linear layer computes from the edge features, which
+    are the same for all images. Images are independent.
     """
 
     def __init__(self, narrow: int, wide: int, *, bias: bool) -> None:
         super().__init__()
         self.shape = (narrow, wide)
-        self.edge = nn.Linear(EDGE_NUMBERS, narrow * wide)
+        self.edge = nn.Linear(EDGE_FEATURES, narrow * wide)
         self.root = nn.Linear(narrow, wide, bias=bias)
 
     def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
@@ -38,27 +38,27 @@ class EdgeConvolution(nn.Module):
         count = len(edges)
         matrices = torch.tanh(self.edge(edges)).view(count, count, *self.shape)
         messages = nodes.transpose(0, 1)[:, None] @ matrices  # (from, to, B, wide)
-        itself = torch.eye(count, dtype=torch.bool, device=edges.device)[:, :, None, None]
-        heard = torch.where(itself, 0.0, messages).sum(0) / max(count - 1, 1)
-        told: Tensor = heard.transpose(0, 1) + self.root(nodes)
-        return told
+        diagonal = torch.eye(count, dtype=torch.bool, device=edges.device)[:, :, None, None]
+        received = torch.where(diagonal, 0.0, messages).sum(0) / max(count - 1, 1)
+        output: Tensor = received.transpose(0, 1) + self.root(nodes)
+        return output
 
 
 class EdgeBlock(nn.Module):
-    """x + ReLU(batch norm(convolution(x))), with one norm for the nodes of all classes."""
+    """x + ReLU(batch norm(convolution(x))), with one batch norm for all classes."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.convolution = EdgeConvolution(width, width, bias=False)  # the norm would undo one
+        self.convolution = EdgeConvolution(width, width, bias=False)  # the norm would cancel a bias
         self.norm = nn.BatchNorm1d(width)
 
     def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
-        moved = self.convolution(nodes, edges)
-        return nodes + torch.relu(self.norm(moved.flatten(0, 1)).view_as(moved))
+        hidden = self.convolution(nodes, edges)
+        return nodes + torch.relu(self.norm(hidden.flatten(0, 1)).view_as(hidden))
 
 
 class EdgeGraph(nn.Module):
-    """Two blocks, then a convolution to one number per class: its logit."""
+    """Two blocks, then a convolution to one logit per class."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A feature for every class: each label looks at the places of the image that fit it."""
+"""Label attention: a feature per class, by attention over the image's positions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 
 class LabelAttention(nn.Module):
-    """Low-rank bilinear attention between places and label embeddings.
+    """Low-rank bilinear attention between positions and label embeddings.
 
-    A place x scores w . W_h tanh(W_1 x * W_2 e) for a label e; a softmax over places makes the
-    weights of their mean.
+    A position x has the score w . W_h tanh(W_1 x * W_2 e) for a label e. A class's feature is the
+    mean over positions, weighted by a softmax of the scores.
     """
 
     def __init__(self, feature_count: int, label_width: int, width: int) -> None:
@@ -22,9 +22,9 @@ class LabelAttention(nn.Module):
         self.score = nn.Linear(width, 1, bias=False)  # w
 
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
-        """(B, C, d) from tokens (B, T, d) and label embeddings (C, e)."""
-        fit = torch.tanh(self.places(tokens)[:, None] * self.labels(labels)[:, None])
-        # Nothing bends between W_h and w, so one row does for both; a bias of either would be
-        # the same for all places, and the softmax would drop it.
-        scores = F.linear(fit, self.score.weight @ self.mix.weight).squeeze(3)  # (B, C, T)
+        """Return (B, C, d) from tokens (B, T, d) and label embeddings (C, e)."""
+        joint = torch.tanh(self.places(tokens)[:, None] * self.labels(labels)[:, None])
+        # W_h and w are linear, so they are applied as one row. A bias of either would be the same
+        # for all positions and cancel in the softmax.
+        scores = F.linear(joint, self.score.weight @ self.mix.weight).squeeze(3)  # (B, C, T)
         return scores.softmax(2) @ tokens

@@ -1,4 +1,4 @@
-"""A graph convolution over classes, along how often their labels go together."""
+"""Graph convolution over classes, weighted by label co-occurrence."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ SLOPE = 0.2  # of the leaky ReLU
 def label_adjacency(matrices: Tensor) -> Tensor:
     """D^-1/2 P^T D^-1/2 of co-occurrence counts (..., C, C), with D the row sums of P.
 
-    P[a, b] is how often b is present where a is, and 1 on the diagonal: a class that was never
-    seen is a node to itself.
+    P[a, b] is the share of images with a that also have b, and 1 on the diagonal; a class that
+    was never seen has no neighbours.
     """
     seen = matrices.diagonal(dim1=-2, dim2=-1)[..., None]
-    itself = torch.eye(matrices.shape[-1], dtype=torch.bool, device=matrices.device)
-    shares = torch.where(itself, 1.0, matrices / (seen + TINY))  # P
+    diagonal = torch.eye(matrices.shape[-1], dtype=torch.bool, device=matrices.device)
+    shares = torch.where(diagonal, 1.0, matrices / (seen + TINY))  # P
     scale = shares.sum(-1).rsqrt()
     return scale[..., :, None] * shares.transpose(-1, -2) * scale[..., None, :]
 
 
 class LabelGraph(nn.Module):
-    """Two graph convolutions; nodes come back as wide as they went in."""
+    """Two graph convolutions; the output is as wide as the input."""
 
     def __init__(self, feature_count: int, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""run(): a recipe from data to result, in a folder from which it can be resumed at any moment."""
+"""run(): a recipe from data to result, in a folder from which it can be resumed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from fedquilt.runs.assessment import (
     models_of,
     samples_by_site,
 )
-from fedquilt.runs.checkpoint import Checkpoints
 from fedquilt.runs.environment import environment
+from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.simulation import Simulation, simulate
 from fedquilt.runs.trained_models import save_models
 from fedquilt.training.method import State
-from fedquilt.training.rounds import Round, run_rounds, start_server
+from fedquilt.training.rounds import start_server
 
 CACHE = Path(".cache") / "fedquilt"
 
@@ -46,13 +46,17 @@ def run(
     observe: Observer = lambda event, facts: None,
     splits: Splits | None = None,
 ) -> RunFolder:
-    """Run a recipe, or go on with it, and return the folder that holds all it left.
+    """Run or resume a recipe, and return its run folder.
 
     Args:
-        out: the run's folder; it must be new unless ``resume``.
-        engine: a name, or an ``EngineOptions`` to say more.
-        observe: is told of the beginning, of notices, of every round and of the end.
-        splits: the data, if it is loaded already.
+        recipe: what to train, on what, by whom and for how long.
+        out: the run folder; it must be new unless ``resume``.
+        resume: continue after the last checkpoint in ``out``.
+        cache: the folder for decoded images.
+        device: where clients train, such as ``cpu`` or ``cuda``.
+        engine: a name, or ``EngineOptions``.
+        observe: callback for "begin", "notice", "round" and "end" events.
+        splits: the data, if it is already loaded.
     """
     options = engine if isinstance(engine, EngineOptions) else EngineOptions(engine)
     check_engine(options, device, recipe.method.training.precision)
@@ -65,14 +69,14 @@ def run(
         try:
             run_.train()
         except KeyboardInterrupt:
-            run_.checkpoints.save()
+            run_.recorder.checkpoints.save()
             raise
         run_.finish()
     return folder
 
 
 class _Run:
-    """The parts of one run, so that its three stages can share them."""
+    """One run: its engine, its recorder and the server's state, from restoring to the result."""
 
     def __init__(
         self,
@@ -85,13 +89,20 @@ class _Run:
     ) -> None:
         self.recipe, self.folder, self.simulation = recipe, folder, simulation
         self.device, self.observe = device, observe
-        self.checkpoints = Checkpoints(folder.checkpoints)
+        self.recorder = RoundRecorder(
+            recipe,
+            simulation.task,
+            folder,
+            evaluate=self._evaluate,
+            further_facts=self._pseudo_labels,
+            checkpoint_every=recipe.checkpoint_every,
+        )
         self.audit = PseudoLabelAudit(simulation.splits.train, simulation.clients)
         self.engine = build_engine(
             engine,
             simulation.task,
             simulation.clients,
-            states=self.checkpoints,
+            states=self.recorder.checkpoints,
             audit=self.audit,
             device=device,
             transforms=(DisclosureFloor(recipe.min_cell),),
@@ -100,9 +111,9 @@ class _Run:
         self.first_round = 0
 
     def restore(self) -> None:
-        """Take up the newest whole checkpoint, or start."""
+        """Load the newest complete checkpoint, or initialise the server."""
         method, task = self.recipe.method, self.simulation.task
-        saved, complaints = self.checkpoints.restore()
+        saved, complaints = self.recorder.checkpoints.restore()
         for complaint in complaints:
             self.observe("notice", {"text": complaint})
         if saved is None:
@@ -110,7 +121,6 @@ class _Run:
         else:
             self.server, self.first_round = saved.server, saved.round_count
             self.engine.recall_pseudo_labels(method)
-        self.folder.history.cut_to(self.first_round)
         self.observe(
             "begin",
             {
@@ -123,36 +133,16 @@ class _Run:
         )
 
     def train(self) -> None:
-        recipe, task = self.recipe, self.simulation.task
-        for round_ in run_rounds(
-            recipe.method,
-            task,
-            self.engine,
-            self.server,
-            first_round=self.first_round,
-            cohort_size=recipe.cohort_size,
-        ):
-            self.server = round_.server
-            is_last = round_.index + 1 == task.round_count
-            due = (round_.index + 1) % recipe.evaluation.every == 0 or is_last
-            record = self._record(round_, self._assess() if due else None)
-            self.folder.history.append(record)
-            is_saved = (round_.index + 1) % recipe.checkpoint_every == 0 or is_last
-            if is_saved or not self.engine.caches_states:
-                # Not before: a saved round without its record would leave a gap in the history.
-                self.engine.write_states()
-                self.checkpoints.advance(round_.index + 1, round_.server)
-            if is_saved:
-                self.folder.history.make_durable()
-                self.checkpoints.save()
+        rounds = self.recorder.rounds(self.engine, self.server, self.first_round, self.engine)
+        for self.server, record in rounds:
             self.observe("round", record)
 
     def finish(self) -> None:
-        """Write the result and the model; running it twice changes nothing."""
+        """Write the models and the result; doing so twice changes nothing."""
         method, task = self.recipe.method, self.simulation.task
         clients = [holding.name for holding in self.simulation.allocation.holdings]
         sites = samples_by_site(self.simulation.splits.test, self.recipe.partition, clients)
-        assessment = self._assess(sites)
+        assessment = self._assess(self.server, sites)
         models = models_of(method, self.server, self.engine)
         save_models(self.folder, self.recipe, task, models)
         history = self.folder.history.read()
@@ -176,10 +166,10 @@ class _Run:
         write_json(self.folder.result, result)
         self.observe("end", result)
 
-    def _assess(self, sites: SiteSamples = NO_SITES) -> Assessment:
+    def _assess(self, server: State, sites: SiteSamples = NO_SITES) -> Assessment:
         return assess(
             self.recipe.method,
-            self.server,
+            server,
             self.engine,
             self.simulation.task,
             self.simulation.splits.test,
@@ -188,18 +178,10 @@ class _Run:
             sites,
         )
 
-    def _record(self, round_: Round, assessment: Assessment | None) -> dict[str, Any]:
-        record: dict[str, Any] = {
-            "round": round_.index + 1,
-            "loss": round_.loss,
-            "cohort": list(round_.cohort),
-            "bytes_down": round_.bytes_down,
-            "bytes_up": round_.bytes_up,
-            "seconds": round_.seconds,
-            "metrics": None,
-        }
-        if assessment is not None:
-            record["metrics"] = assessment.averages
-            record["per_class_auc"] = assessment.per_class("auc")
-        pseudo_labels = self.audit.summary()
-        return record | ({"pseudo_labels": pseudo_labels} if pseudo_labels else {})
+    def _evaluate(self, server: State) -> RoundMetrics:
+        assessment = self._assess(server)
+        return RoundMetrics(assessment.averages, assessment.per_class("auc"))
+
+    def _pseudo_labels(self) -> Record:
+        summary = self.audit.summary()
+        return {"pseudo_labels": summary} if summary else {}

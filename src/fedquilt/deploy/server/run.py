@@ -23,12 +23,12 @@ from fedquilt.metrics import Report, nan_to_none
 from fedquilt.metrics.evaluation import evaluate
 from fedquilt.privacy.sent_parts import example_data
 from fedquilt.runs.assessment import GLOBAL
-from fedquilt.runs.checkpoint import Checkpoints
+from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.trained_models import save_models
 from fedquilt.training.client import Workspace
 from fedquilt.training.method import State
-from fedquilt.training.rounds import Round, run_rounds, start_server
+from fedquilt.training.rounds import start_server
 
 RecordObserver = Callable[[dict[str, Any]], None]  # receives round records and notices
 
@@ -70,7 +70,14 @@ class ServerRun:
         recipe = self.study.recipe
         with self.folder.begin(recipe, resume=resume):
             self.folder.keep(recipe, site_allocation(self.study))
-            self.checkpoints = Checkpoints(self.folder.checkpoints)
+            self.recorder = RoundRecorder(
+                recipe,
+                self.task,
+                self.folder,
+                evaluate=self._evaluate,
+                further_facts=self._exchange_facts,
+                checkpoint_every=1,  # whatever the recipe says: sites keep a few rounds' states
+            )
             audit_log = AuditLog(self.folder.path / AUDIT_FILE)
             self.engine = RemoteEngine(self.study, self.task, self._channel, audit_log)
             if self.study.evaluate_on_server:
@@ -83,76 +90,56 @@ class ServerRun:
         return True
 
     def _restore(self) -> tuple[State, int]:
-        saved, complaints = self.checkpoints.restore()
+        checkpoints = self.recorder.checkpoints
+        saved, complaints = checkpoints.restore()
         for complaint in complaints:
             self._notice(complaint)
         if saved is None:
             server, first_round = start_server(self.study.recipe.method, self.task, self.engine), 0
-            self.checkpoints.advance(0, server)
-            self.checkpoints.save()  # so that a resumed study does not repeat the survey
+            checkpoints.advance(0, server)
+            checkpoints.save()  # so that a resumed study does not repeat the survey
         else:
             server, first_round = saved.server, saved.round_count
             self._notice(f"resumed after round {first_round}", round=first_round)
         for notice in survey_notices(self.study, self.folder.path / AUDIT_FILE):
             self._notice(notice)
-        self.folder.history.cut_to(first_round)
         return server, first_round
 
     def _train(self, server: State, first_round: int) -> bool:
-        recipe = self.study.recipe
         self._server = server
-        rounds = run_rounds(
-            recipe.method,
-            self.task,
-            self.engine,
-            server,
-            first_round=first_round,
-            cohort_size=recipe.cohort_size,
-        )
         if first_round < self.task.round_count and self._should_stop():
             return False
-        for round_ in rounds:
-            self._server = round_.server
-            done = round_.index + 1
-            is_last = done == self.task.round_count
-            due = done % recipe.evaluation.every == 0 or is_last
-            record = self._record(round_, self._assess() if due else None)
-            self.folder.history.append(record)
-            self.checkpoints.advance(done, round_.server)
-            # Ignores checkpoint_every: sites keep the states of a few rounds only.
-            self.folder.history.make_durable()
-            self.checkpoints.save()
+        rounds = self.recorder.rounds(self.engine, server, first_round)
+        for self._server, record in rounds:
             self._observe(record)
-            if self._should_stop() and not is_last:
+            if self._should_stop() and record["round"] < self.task.round_count:
                 return False
         return True
 
-    def _assess(self) -> Report | None:
-        weights = self.study.recipe.method.global_weights(self._server)
+    def _assess(self, server: State) -> Report | None:
+        weights = self.study.recipe.method.global_weights(server)
         if self._test is None or self._workspace is None or weights is None:
             return None
         settings, forward = self.study.recipe.evaluation, self._workspace.forward
         device = self._workspace.device
         return evaluate(forward, weights, self._test, self.task, settings, device)
 
-    def _record(self, round_: Round, report: Report | None) -> dict[str, Any]:
+    def _evaluate(self, server: State) -> RoundMetrics | None:
+        report = self._assess(server)
+        if report is None:
+            return None
+        per_class = dict(zip(report.classes, report.per_class["auc"]))
+        return RoundMetrics(nan_to_none(dict(report.averages)), nan_to_none(per_class))
+
+    def _exchange_facts(self) -> Record:
+        """What went over the network, instead of the sizes of tensors, and who was missing."""
         last = self.engine.last_exchange
-        record: dict[str, Any] = {
-            "round": round_.index + 1,
-            "loss": round_.loss,
-            "cohort": list(round_.cohort),
+        return {
             "bytes_down": last.bytes_down,
             "bytes_up": last.bytes_up,
-            "seconds": round_.seconds,
-            "metrics": None,
             "missing": last.missing,
             "ended": time.time(),
         }
-        if report is not None:
-            record["metrics"] = nan_to_none(dict(report.averages))
-            per_class = dict(zip(report.classes, report.per_class["auc"]))
-            record["per_class_auc"] = nan_to_none(per_class)
-        return record
 
     def _finish(self) -> None:
         method, recipe = self.study.recipe.method, self.study.recipe
@@ -166,7 +153,10 @@ class ServerRun:
                 f"{name} did not receive the final model ({why}); it has an earlier round's"
             )
         history = self.folder.history.read()
-        write_json(self.folder.result, study_result(self.study, history, self._assess(), missed))
+        write_json(
+            self.folder.result,
+            study_result(self.study, history, self._assess(self._server), missed),
+        )
 
     def _notice(self, text: str, **facts: Any) -> None:
         log.warning("%s", text)

@@ -1,4 +1,4 @@
-"""Assessment of a run: the global model or the clients' own, overall and by site."""
+"""Assessment of a run's models, global or one per client, on all test images and by site."""
 
 from __future__ import annotations
 
@@ -27,24 +27,48 @@ from fedquilt.metrics.report import (
 from fedquilt.training.method import Method, State
 from fedquilt.training.task import Task
 
-SiteRows: TypeAlias = Mapping[str, Tensor]  # client -> (n,) int64: the test images of its site
-NO_SITES: SiteRows = MappingProxyType({})
+GLOBAL = "global"
+SiteSamples: TypeAlias = Mapping[str, Tensor]  # client -> (n,) int64: the test images of its site
+NO_SITES: SiteSamples = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """One report for the global model, or one per client, by the client's name."""
+
+    reports: Mapping[str, Report]
+    annotation_status: Mapping[str, Any]
+    by_site: SiteAssessment | None = None  # if requested and clients are sites
+
+    @property
+    def averages(self) -> dict[str, float | None]:
+        """The metrics of the global model, or their mean over clients; None if undefined."""
+        return mean_over_reports(self.reports.values())
+
+    @property
+    def spread(self) -> dict[str, float | None]:
+        """The standard deviation over the clients' models; None for a global model."""
+        return deviation_over_reports(self.reports.values())
+
+    def per_class(self, metric: str) -> dict[str, float | None]:
+        """Return a metric by class: the mean over the models for which it is defined."""
+        return class_mean_over_reports(self.reports.values(), metric)
 
 
 @dataclass(frozen=True)
 class SiteAssessment:
-    """For every client a report on the test images of its own site.
+    """For every client, a report on the test images of its site.
 
-    A site rarely has every class, so a class whose metric is undefined there is left out of all
-    averages: it counts neither as 0 nor as 1.
+    A site rarely has every class. A class whose metric is undefined at a site is excluded from all
+    averages.
     """
 
-    model: Literal["own", "global"]  # each client's own, or one for all
+    model: Literal["own", "global"]  # one model per client, or one for all
     reports: Mapping[str, Report]
     images: Mapping[str, int]
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON; an average is None where it is undefined."""
+        """Return a dict for JSON; an undefined average is None."""
         reports = self.reports.values()
         return {
             "model": self.model,
@@ -56,67 +80,8 @@ class SiteAssessment:
         }
 
 
-def rows_of_sites(
-    test: MultiLabelDataset, partition: Partition, clients: Sequence[str]
-) -> SiteRows:
-    """Nothing where clients are no sites, or where all test images come from other sites."""
-    if test.sites is None or not isinstance(partition, Natural) or partition.by != "site":
-        return NO_SITES
-    rows: dict[str, list[int]] = {name: [] for name in clients}
-    for row, site in enumerate(test.sites):
-        if site in rows:  # not a site that was too small to be a client
-            rows[site].append(row)
-    if not any(rows.values()):
-        return NO_SITES
-    return {name: torch.tensor(own, dtype=torch.int64) for name, own in rows.items()}
-
-
-def reports_by_site(
-    probabilities: Tensor, test: MultiLabelDataset, sites: SiteRows, settings: Evaluation
-) -> dict[str, Report]:
-    """One model's report at each of the sites, from its probabilities (N, C) of all test images."""
-    return {
-        name: score(
-            probabilities[rows],
-            test.labels[rows],
-            test.known[rows],
-            test.classes,
-            threshold=settings.threshold,
-            strict=settings.strict,
-            zero_division="skip",
-        )
-        for name, rows in sites.items()
-    }
-
-
-GLOBAL = "global"
-
-
-@dataclass(frozen=True)
-class Assessment:
-    """One report for the global model, or one per client under the client's name."""
-
-    reports: Mapping[str, Report]
-    annotation_status: Mapping[str, Any]
-    by_site: SiteAssessment | None = None  # where it was asked for and clients are sites
-
-    @property
-    def averages(self) -> dict[str, float | None]:
-        """The metrics; over clients' own models, their mean. None where undefined."""
-        return mean_over_reports(self.reports.values())
-
-    @property
-    def spread(self) -> dict[str, float | None]:
-        """The standard deviation over clients' own models; None for one global model."""
-        return deviation_over_reports(self.reports.values())
-
-    def per_class(self, metric: str) -> dict[str, float | None]:
-        """A metric by class; over clients' own models, the mean of those where it is defined."""
-        return class_mean_over_reports(self.reports.values(), metric)
-
-
 def models_of(method: Method, server: State, engine: SequentialEngine) -> dict[str, Weights]:
-    """The global model, or each client's own."""
+    """Return the weights of the global model, or of each client's model."""
     weights = method.global_weights(server)
     if weights is not None:
         return {GLOBAL: weights}
@@ -131,9 +96,9 @@ def assess(
     test: MultiLabelDataset,
     settings: Evaluation,
     allocation: Allocation,
-    sites: SiteRows,
+    sites: SiteSamples,
 ) -> Assessment:
-    """How good the models are on all test images and, with ``sites``, on those of each site."""
+    """Evaluate the models on all test images and, if ``sites`` is not empty, on each site's."""
     workspace = engine.workspace
     reports: dict[str, Report] = {}
     at_sites: dict[str, Report] = {}
@@ -148,8 +113,8 @@ def assess(
         )
         reports[name] = report_on(probabilities, test, settings)
         own = {name: sites[name]} if name in sites else {}
-        judged = sites if name == GLOBAL else own
-        at_sites |= reports_by_site(probabilities, test, judged, settings)
+        evaluated = sites if name == GLOBAL else own
+        at_sites |= reports_by_site(probabilities, test, evaluated, settings)
     by_site = None
     if at_sites:
         images = {name: len(sites[name]) for name in at_sites}
@@ -159,7 +124,43 @@ def assess(
 
 def _annotation_status(reports: Mapping[str, Report], allocation: Allocation) -> AnnotationStatus:
     annotated = {holding.name: holding.known.any(0).tolist() for holding in allocation.holdings}
-    one_for_all = reports.get(GLOBAL)
-    if one_for_all is not None:
-        return by_annotation_status(one_for_all, annotated)
+    global_report = reports.get(GLOBAL)
+    if global_report is not None:
+        return by_annotation_status(global_report, annotated)
     return by_annotation_status(reports, {name: annotated[name] for name in reports})
+
+
+def samples_by_site(
+    test: MultiLabelDataset, partition: Partition, clients: Sequence[str]
+) -> SiteSamples:
+    """Return the test images of each client's site.
+
+    The result is empty if clients are not sites, or if all test images come from other sites.
+    """
+    if test.sites is None or not isinstance(partition, Natural) or partition.by != "site":
+        return NO_SITES
+    samples: dict[str, list[int]] = {name: [] for name in clients}
+    for sample, site in enumerate(test.sites):
+        if site in samples:  # a site that is too small is not a client
+            samples[site].append(sample)
+    if not any(samples.values()):
+        return NO_SITES
+    return {name: torch.tensor(own, dtype=torch.int64) for name, own in samples.items()}
+
+
+def reports_by_site(
+    probabilities: Tensor, test: MultiLabelDataset, sites: SiteSamples, settings: Evaluation
+) -> dict[str, Report]:
+    """Report on one model at each site, given its probabilities (N, C) for all test images."""
+    return {
+        name: score(
+            probabilities[samples],
+            test.labels[samples],
+            test.known[samples],
+            test.classes,
+            threshold=settings.threshold,
+            strict=settings.strict,
+            zero_division="skip",
+        )
+        for name, samples in sites.items()
+    }

@@ -1,4 +1,4 @@
-"""Checkpoints: save and restore a run, whole or not at all, with safetensors and JSON only."""
+"""Checkpoints: save and restore a run atomically, with safetensors and JSON only."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from fedquilt.runs.object_store import DamagedObject, ObjectStore
 from fedquilt.training.method import State
 
 FORMAT = 1
-KEPT = 2  # so that one damaged checkpoint loses at most one interval
+KEPT = 2  # a damaged checkpoint then costs at most one interval
 _NAME = re.compile(r"round-(\d{6})\.json")
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A run as it was after ``round_count`` rounds."""
+    """The state of a run after ``round_count`` rounds."""
 
     round_count: int
     server: State
 
 
 class Checkpoints:
-    """A folder of checkpoints; also the store of clients' states between rounds.
+    """A folder of checkpoints, which also stores the clients' states between rounds.
 
-    A checkpoint is one small JSON file that names content-hashed objects. Writing it, by a rename,
-    is the one moment at which a run moves on: a process killed earlier resumes from the one before.
+    A checkpoint is a small JSON file with the hashes of the objects that belong to it. It is
+    written by a rename: a process killed before that resumes from the previous checkpoint.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._objects = ObjectStore(folder / "objects")
-        self._clients: dict[str, str] = {}  # as of the last whole round
-        self._in_round: dict[str, str] = {}  # of clients that the current round has trained
+        self._clients: dict[str, str] = {}  # as of the last complete round
+        self._in_round: dict[str, str] = {}  # of clients trained in the current round
         self._reached: Saved | None = None
 
     def get(self, client: str) -> State:
@@ -49,13 +49,13 @@ class Checkpoints:
         self._in_round[client] = self._objects.put(state)
 
     def advance(self, round_count: int, server: State) -> None:
-        """The round is whole; from now on :meth:`save` saves it, and not the one before."""
+        """Mark a round as complete; :meth:`save` writes the last complete round."""
         self._clients |= self._in_round
         self._in_round = {}
         self._reached = Saved(round_count, server)
 
     def save(self) -> None:
-        """Write the last whole round; an interrupted one leaves no trace."""
+        """Write the last complete round; nothing of an interrupted round is saved."""
         if self._reached is None:
             return
         content = {
@@ -68,14 +68,14 @@ class Checkpoints:
         path = self._folder / f"round-{self._reached.round_count:06d}.json"
         write_json(path, content | {"digest": _digest(content)})
         paths = self._paths()
-        kept = paths[paths.index(path) :][:KEPT]  # newer ones were refused, or are run again
+        kept = paths[paths.index(path) :][:KEPT]  # newer ones are damaged or will be repeated
         for other in set(paths) - set(kept):
             other.unlink()
         in_use = {*self._clients.values(), *self._in_round.values()}
         self._objects.keep_only(in_use.union(*map(_referenced, kept)))
 
     def restore(self) -> tuple[Saved | None, list[str]]:
-        """The newest whole checkpoint, and what was wrong with any newer one."""
+        """Return the newest valid checkpoint, and a message for each newer one that is not."""
         complaints = []
         for path in self._paths():
             try:
@@ -106,7 +106,9 @@ def _read(path: Path) -> dict[str, Any]:
     if digest != _digest(content):
         raise DamagedObject("it was altered")
     if content["format"] != FORMAT:
-        raise DamagedObject(f"format {content['format']} is not {FORMAT}, that of this fedquilt")
+        raise DamagedObject(
+            f"format {content['format']} is not {FORMAT}, the format of this version"
+        )
     return content  # type: ignore[no-any-return]
 
 
@@ -115,7 +117,7 @@ def _digest(content: dict[str, Any]) -> str:
 
 
 def _referenced(path: Path) -> set[str]:
-    """The objects a checkpoint names; none if it is damaged, for then nobody can use them."""
+    """Return the keys a checkpoint refers to; none if it is damaged, since it cannot be used."""
     try:
         return _keys(_read(path))
     except DamagedObject:

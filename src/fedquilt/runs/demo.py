@@ -1,4 +1,4 @@
-"""The demo: what un-annotated labels do to federated learning, measured on handwritten digits."""
+"""The demo: the effect of unannotated labels on federated learning, on handwritten digits."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 from fedquilt.recipes.recipe import Recipe, read_settings, recipe_from
 
-# Settings were chosen on seeds 100 and above, the mosaic itself on seed 0; none of these is shown.
+# Settings were chosen on seeds 100 and above, the mosaic on seed 0; the demo uses other seeds.
 SEEDS = (11, 12, 13)
 BASE = Path(__file__).parents[1] / "recipes" / "files" / "digits-fedmlp.toml"
-RIVALS = ("fedavg", "fedavg-pl", "fedmlp", "full-labels")
+METHODS = ("fedavg", "fedavg-pl", "fedmlp", "full-labels")
 
 
 def demo_recipes(out: Path, seeds: Sequence[int] = SEEDS) -> dict[Path, Recipe]:
-    """One recipe per method and seed: same images, sites, network, training and rounds."""
+    """Return one recipe per method and seed, with equal data, sites, model and training."""
     base = read_settings(BASE) | {"evaluation": {"every": 3}, "checkpoint_every": 10}
     recipes = {}
     for seed in seeds:
-        for name in RIVALS:
+        for name in METHODS:
             method = base["method"]
             if name != method["name"]:
                 method = {"name": name, "training": method["training"]}
@@ -34,7 +34,7 @@ def demo_recipes(out: Path, seeds: Sequence[int] = SEEDS) -> dict[Path, Recipe]:
 
 
 def conclusions(comparison: Mapping[str, Any]) -> list[str]:
-    """What the numbers show, in sentences that are built from them."""
+    """Describe the results in sentences."""
     groups = {group["label"]: group for group in comparison["groups"]}
     bacc = {label: group["metrics"]["bacc"]["mean"] for label, group in groups.items()}
     auc = {label: group["metrics"]["macro_auc"] for label, group in groups.items()}
@@ -42,17 +42,17 @@ def conclusions(comparison: Mapping[str, Any]) -> list[str]:
         ours - theirs for ours, theirs in zip(auc["fedmlp"]["values"], auc["fedavg-pl"]["values"])
     ]
     better, seeds = sum(gain > 0 for gain in gains), len(gains)
-    # BACC is 1/2 for whoever never says "present"; a point above it is still next to nothing.
+    # Never predicting a class gives a BACC of 1/2; one point more is hardly better.
     verdict = "collapses" if bacc["fedavg"] < 0.51 else "falls"
     return [
-        f"Taking a blank label for a 0, FedAvg {verdict} to a BACC of {_percent(bacc['fedavg'])} % "
-        f"(50 % is saying 'absent' to everything); leaving blanks out of the loss (FedAvg-PL) "
-        f"brings it to {_percent(bacc['fedavg-pl'])} %, with every label annotated it would be "
-        f"{_percent(bacc['full-labels'])} %.",
+        f"With missing labels treated as negatives, FedAvg {verdict} to a BACC of "
+        f"{_percent(bacc['fedavg'])} % (50 %: every class is predicted absent). Leaving missing "
+        f"labels out of the loss (FedAvg-PL) gives {_percent(bacc['fedavg-pl'])} %, annotating all "
+        f"labels {_percent(bacc['full-labels'])} %.",
         "FedMLP, which knows each site's class prior and fills in missing labels, differs from "
         f"FedAvg-PL by {100 * statistics.fmean(gains):+.1f} points of AUC on average and is better "
-        f"on {better} of {seeds} seeds. How large that gap is hangs on weight decay (here: none); "
-        "docs/weight_decay.md shows it with and without.",
+        f"on {better} of {seeds} seeds. The size of that gap depends on weight decay (here: none); "
+        "docs/guides/weight_decay.md compares both.",
     ]
 
 

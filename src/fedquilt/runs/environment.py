@@ -1,4 +1,4 @@
-"""What a run was made with, for its result file: versions and the kind of hardware, no names."""
+"""Versions and kind of hardware for a run's result file, without machine names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""read_run(): what a run left behind, to look at and to predict with."""
+"""read_run(): open a run folder to read results, evaluate and predict."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from fedquilt.runs.trained_models import TrainedModels
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What a model says about some images."""
+    """A model's predictions for some images."""
 
-    images: tuple[str, ...]  # as given: the path, or the position in the tensor
+    images: tuple[str, ...]  # the path, or the position in the tensor
     classes: tuple[str, ...]
     probabilities: Tensor  # (N, C)
     present: Tensor  # (N, C) bool
 
     def rows(self) -> list[dict[str, Any]]:
-        """One dict per image and class."""
+        """Return one dict per image and class."""
         return [
             {"image": image, "class": name, "probability": probability, "present": is_present}
             for image, row, decisions in zip(
@@ -43,7 +43,7 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A view on a run's folder; files are read when they are asked for."""
+    """A view of a run folder; files are read on first use."""
 
     folder: RunFolder
     recipe: Recipe
@@ -54,7 +54,7 @@ class Run:
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
-        """One record a round, also of a run that is not finished."""
+        """One record per round, also for an unfinished run."""
         return self.folder.history.read()
 
     @cached_property
@@ -64,7 +64,7 @@ class Run:
 
     @cached_property
     def allocation(self) -> Allocation:
-        """Who held which images and annotated which of their labels."""
+        """Which client held which images and annotated which labels."""
         return Allocation.load(self.folder.partition)
 
     @property
@@ -77,7 +77,7 @@ class Run:
 
     @property
     def annotators(self) -> dict[str, list[str]]:
-        """By class, the clients that annotated it for at least one image."""
+        """For every class, the clients that annotated it for at least one image."""
         columns = self.allocation.annotation_map().T.tolist()
         names = [holding.name for holding in self.allocation.holdings]
         return {
@@ -96,49 +96,50 @@ class Run:
         """Predict every class for every image.
 
         Args:
-            images: uint8 of shape (N, channels, height, width), or paths of image files.
-            client: whose model, for a run in which each client has its own.
-            threshold: from which probability a class counts as present; the recipe's if left out.
+            images: a uint8 tensor of shape (N, channels, height, width), or image files.
+            client: the client whose model to use, if each client has its own.
+            threshold: the probability at which a class is predicted; default: the recipe's.
+            device: where to compute.
         """
         if isinstance(images, Tensor):
-            names, pixels = [str(row) for row in range(len(images))], images
+            names, pixels = [str(sample) for sample in range(len(images))], images
         else:
             names, pixels = [str(path) for path in images], self.models.decode(images)
         probabilities = self.models.probabilities(pixels, client, device)
-        present = predict(probabilities, self._limit(threshold), self.recipe.evaluation.strict)
+        present = predict(probabilities, self._threshold(threshold), self.recipe.evaluation.strict)
         return Prediction(tuple(names), self.classes, probabilities, present)
 
     def evaluate(
         self,
-        parts: Sequence[MultiLabelDataset],
+        datasets: Sequence[MultiLabelDataset],
         *,
         client: str | None = None,
         threshold: float | None = None,
         device: str = "cpu",
     ) -> Report:
-        """One report on all the parts together, which must have the run's classes."""
-        for part in parts:
-            if part.classes != self.classes:
+        """Return one report on all data sets together; raise UserError if their classes differ."""
+        for data in datasets:
+            if data.classes != self.classes:
                 raise UserError(
-                    f"the run knows the classes {', '.join(self.classes)}, the data have "
-                    f"{', '.join(part.classes)}; give data with the same classes in the same order"
+                    f"the run has the classes {', '.join(self.classes)}, the data have "
+                    f"{', '.join(data.classes)}; give data with the same classes in the same order"
                 )
-        probabilities = [self.models.probabilities(p.images, client, device) for p in parts]
+        probabilities = [self.models.probabilities(d.images, client, device) for d in datasets]
         return score(
             torch.cat(probabilities),
-            torch.cat([part.labels for part in parts]),
-            torch.cat([part.known for part in parts]),
+            torch.cat([data.labels for data in datasets]),
+            torch.cat([data.known for data in datasets]),
             self.classes,
-            threshold=self._limit(threshold),
+            threshold=self._threshold(threshold),
             strict=self.recipe.evaluation.strict,
         )
 
-    def _limit(self, threshold: float | None) -> float:
+    def _threshold(self, threshold: float | None) -> float:
         return self.recipe.evaluation.threshold if threshold is None else threshold
 
 
 def read_run(path: str | Path) -> Run:
-    """Open a run's folder; one that is not finished has no result and no model yet."""
+    """Open a run folder; an unfinished run has no result and no model yet."""
     folder = RunFolder(Path(path))
     if not folder.path.is_dir():
         raise UserError(f"there is no run folder {path}")

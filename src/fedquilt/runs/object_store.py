@@ -1,4 +1,4 @@
-"""Trees of tensors on disk, named by the hash of their content: an altered file is found out."""
+"""ObjectStore: trees of tensors on disk, named by their hash, so that damage is detected."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from torch import Tensor
 from fedquilt.core.atomic_files import wait_for_disk, write_bytes
 from fedquilt.core.tree import Tree, flatten, unflatten
 
-EMPTY = "empty"  # the key of a tree without tensors, which needs no file
+EMPTY = "empty"  # the key of a tree without tensors, which has no file
 
 
 class DamagedObject(ValueError):
-    """A stored tree that is missing, cut short or altered."""
+    """Raised for a stored tree that is missing, truncated or altered."""
 
 
 class ObjectStore:
-    """Safetensors files only: nothing that is read here can run code."""
+    """A folder of safetensors files; unlike pickles, they cannot run code when read."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._whole: set[str] = set()  # keys whose files this process has written or read
+        self._intact: set[str] = set()  # keys whose files this process has written or read
         folder.mkdir(parents=True, exist_ok=True)
 
     def put(self, tree: Tree) -> str:
-        """Store a tree and return its key. Equal trees have equal keys."""
+        """Store a tree and return its key; equal trees have equal keys."""
         flat = {name: tensor.detach().cpu().contiguous() for name, tensor in flatten(tree).items()}
         if not flat:
             return EMPTY
-        content = save(_apart(flat))
+        content = save(_without_shared_memory(flat))
         key = hashlib.sha256(content).hexdigest()
         path = self._path(key)
-        if key not in self._whole or not path.exists():  # an older file may be damaged
+        if key not in self._intact or not path.exists():  # an older file may be damaged
             write_bytes(path, content, durable=False)
-            self._whole.add(key)
+            self._intact.add(key)
         return key
 
     def get(self, key: str) -> Any:
@@ -54,11 +54,11 @@ class ObjectStore:
             tree = unflatten(load(content))
         except SafetensorError as error:
             raise DamagedObject(f"{self._path(key).name} is not safetensors: {error}") from error
-        self._whole.add(key)
+        self._intact.add(key)
         return tree
 
     def make_durable(self, keys: set[str]) -> None:
-        """Wait until the disk holds these objects, so that a power cut cannot undo them."""
+        """Wait until these objects are on disk, where they survive a power failure."""
         for key in keys - {EMPTY}:
             wait_for_disk(self._path(key))
         wait_for_disk(self._folder)
@@ -72,8 +72,8 @@ class ObjectStore:
         return self._folder / f"{key}.safetensors"
 
 
-def _apart(flat: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copies where tensors share memory, which safetensors refuses and states may do."""
+def _without_shared_memory(flat: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copy tensors that share memory, which states may do and safetensors does not accept."""
     seen: set[int] = set()
     result = {}
     for name, tensor in flat.items():

@@ -1,4 +1,4 @@
-"""Several runs at once, each in a process of its own, with progress read from their histories."""
+"""Several runs in parallel processes, with progress read from their histories."""
 
 from __future__ import annotations
 
@@ -29,12 +29,16 @@ def run_all(
     progress: Callable[[int, int], None] = lambda done, total: None,
     failure: Callable[[Path, Exception], None] | None = None,
 ) -> None:
-    """Run every recipe into its folder; a folder that holds the run already is gone on with.
+    """Run every recipe into its folder; an existing run folder is resumed.
 
     Args:
-        workers: processes at a time, by default one per core; each computes on one thread.
-        progress: is told how many of all rounds are done.
-        failure: is told of a run that failed, and the others go on; without it all are stopped.
+        recipes: the recipe of each folder.
+        cache: the folder for downloaded and decoded data.
+        workers: number of processes, by default one per core; each uses one thread.
+        device: where each process computes.
+        progress: called repeatedly with the number of finished rounds and of all rounds.
+        failure: called with the folder and error of a failed run; the other runs continue.
+            Without it, the first error stops all runs and is raised.
     """
     total = sum(recipe.rounds for recipe in recipes.values())
     context = multiprocessing.get_context("spawn")
@@ -69,21 +73,21 @@ def _run_one(settings: dict[str, object], folder: Path, cache: Path, device: str
     from fedquilt.recipes.recipe import recipe_from
     from fedquilt.runs.experiment import run
 
-    torch.set_num_threads(1)  # the processes share the cores already
+    torch.set_num_threads(1)  # there is one process per core
     recipe = recipe_from(settings)
     splits = _loaded(recipe.data, cache)
     run(recipe, folder, resume=True, cache=cache, device=device, splits=splits)
     if device != "cpu":
         gc.collect()
-        torch.cuda.empty_cache()  # or the processes beside this one run out of memory
+        torch.cuda.empty_cache()  # leave the memory to the other processes
 
 
-@lru_cache(maxsize=1)  # a process's next run is mostly on the same images
+@lru_cache(maxsize=1)  # the next run of a process usually has the same data
 def _loaded(source: Source, cache: Path) -> Splits:
     return source.load(cache)
 
 
 def _rounds_done(folder: Path) -> int:
-    """Lines are counted, not read: this is asked of many runs several times a second."""
+    """Count lines without parsing them, because many runs are polled several times a second."""
     history = folder / "history.jsonl"
     return history.read_bytes().count(b"\n") if history.exists() else 0

@@ -1,4 +1,4 @@
-"""A published table's cells as runs in folders, several at a time; finished ones are kept."""
+"""Run the cells of a published table in parallel; finished runs are reused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CellRun:
 
     @property
     def is_finished(self) -> bool:
-        """With this very recipe; of all that a run leaves, only its result is needed for it."""
+        """Whether the folder holds a result of this recipe; no other file is needed."""
         return self.folder.result.exists() and self.result["recipe_hash"] == self.recipe.hash
 
 
@@ -43,9 +43,10 @@ def plan_runs(
     folder: Path | None = None,
     changes: Sequence[str] = (),
 ) -> list[CellRun]:
-    """A run folder in ``out`` for each cell and seed; recipes are all read before any run.
+    """Return a run for each cell and seed, with its folder in ``out``.
 
-    Where columns differ in nothing that a bound sees, the first column's run stands in all of them.
+    All recipes are built here, so that a mistake is found before anything runs. If columns differ
+    only in settings that a bound ignores, all of them use the first column's run.
     """
     runs = []
     for cell in cells:
@@ -54,21 +55,21 @@ def plan_runs(
                 column.name: table.recipe(Cell(cell.row, column), seed, folder, changes)
                 for column in table.choice.columns
             }
-            seen = _as_the_method_sees(columns[cell.column.name])
-            place = next(name for name in columns if _as_the_method_sees(columns[name]) == seen)
+            used = _used_settings(columns[cell.column.name])
+            place = next(name for name in columns if _used_settings(columns[name]) == used)
             run_folder = RunFolder(out / "cells" / f"{cell.row.name}--{place}--seed{seed}")
             runs.append(CellRun(cell, seed, columns[place], run_folder))
     return runs
 
 
-def _as_the_method_sees(recipe: Recipe) -> dict[str, Any]:
-    """The recipe without what makes no difference to a bound."""
+def _used_settings(recipe: Recipe) -> dict[str, Any]:
+    """Return the settings without those that a bound ignores."""
     method = recipe.method
-    is_hidden = {
+    is_ignored = {
         "annotation": method.needs_complete_labels,
         "partition": method.needs_pooled_data,
     }
-    return {name: value for name, value in recipe.to_dict().items() if not is_hidden.get(name)}
+    return {name: value for name, value in recipe.to_dict().items() if not is_ignored.get(name)}
 
 
 def run_cells(
@@ -80,28 +81,32 @@ def run_cells(
     report: Callable[[CellRun], None] = lambda run: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, str]:
-    """Run those that are not finished, going on where they stopped; the failed ones, with why.
+    """Run or resume what is not finished; return the error messages of failed runs by folder.
 
     Args:
-        workers: processes at a time; by default one per core, on a GPU a single one.
-        report: is told of every run as it is finished.
-        progress: is told how many rounds of the runs still to do are done.
+        runs: the planned runs.
+        cache: the folder for downloaded and decoded data.
+        device: where each process computes.
+        workers: number of processes; by default one per core, or one in all on a GPU.
+        report: called with every run when it is finished.
+        progress: called repeatedly with the number of finished rounds and of all rounds, of the
+            runs that were not finished before.
     """
     waiting = [run for run in runs if not run.is_finished]
     for run in waiting:
-        if run.folder.recipe.exists():  # refuses to go on with another recipe
+        if run.folder.recipe.exists():  # raises if the folder holds a run of another recipe
             run.folder.begin(run.recipe, resume=True).close()
     failed: dict[str, str] = {}
     if not waiting:
         return failed
     for source in {repr(run.recipe.data): run.recipe.data for run in waiting}.values():
-        source.load(cache)  # here and once, before many processes would
+        source.load(cache)  # fill the cache once, before the processes start
     unreported = list(waiting)
 
-    def look(done: int, total: int) -> None:
+    def on_progress(done: int, total: int) -> None:
         for run in [run for run in unreported if run.is_finished]:
             unreported.remove(run)
-            if run.folder.checkpoints.exists():  # those of a whole table would fill the disk
+            if run.folder.checkpoints.exists():  # the checkpoints of a table would fill the disk
                 shutil.rmtree(run.folder.checkpoints)
             report(run)
         progress(done, total)
@@ -111,7 +116,7 @@ def run_cells(
         cache=cache,
         workers=workers or (None if device == "cpu" else 1),
         device=device,
-        progress=look,
+        progress=on_progress,
         failure=lambda folder, error: failed.update({folder.name: str(error)}),
     )
     return failed

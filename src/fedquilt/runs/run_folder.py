@@ -1,4 +1,4 @@
-"""RunFolder: where a run writes, one process at a time, and its history by round."""
+"""RunFolder: the files of a run, locked by one process at a time, and its history by round."""
 
 from __future__ import annotations
 
@@ -13,45 +13,14 @@ from fedquilt.core.errors import UserError
 from fedquilt.data.allocation import Allocation
 from fedquilt.recipes.recipe import Recipe, recipe_from
 
-
-class History:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def append(self, record: dict[str, Any]) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record, allow_nan=False) + "\n")
-
-    def make_durable(self) -> None:
-        """Wait for the disk, so that no power cut leaves a checkpoint without its history."""
-        wait_for_disk(self._path)
-
-    def read(self) -> list[dict[str, Any]]:
-        """The whole lines; one that a killed process left unfinished is not a round."""
-        if not self._path.exists():
-            return []
-        records = []
-        for line in self._path.read_text(encoding="utf-8").splitlines():
-            try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
-        return records
-
-    def cut_to(self, round_count: int) -> None:
-        """Forget rounds that no checkpoint holds: they will be run again."""
-        lines = [json.dumps(record) for record in self.read()[:round_count]]
-        write_bytes(self._path, "".join(line + "\n" for line in lines).encode())
-
-
 MODELS_AT_SITES = (
-    "there is no model in it: under this method every site has its own, which never leaves it; "
-    "each site writes its own with: fedquilt site model KIT SITE_TOML --out FOLDER"
+    "it holds no model: with this method every site has its own model, which never leaves the "
+    "site; a site exports its model with: fedquilt site model KIT SITE_TOML --out FOLDER"
 )
 
 
 class RunFolder:
-    """Names of what a run leaves behind, in one place."""
+    """The files of a run, and the lock on its folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -64,32 +33,32 @@ class RunFolder:
         self.history = History(path / "history.jsonl")
 
     def begin(self, recipe: Recipe, *, resume: bool) -> IO[str]:
-        """Claim the folder for this process; the file returned holds the claim until closed."""
+        """Create and lock the folder; closing the returned file releases the lock."""
         if self.recipe.exists():
             if not resume:
                 raise UserError(
                     f"{self.path} already holds a run; continue it with --resume, "
                     "or give another folder with --out"
                 )
-            self._refuse_other_recipe(recipe)
+            self._check_same_recipe(recipe)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(
                 f"{self.path} cannot be a run folder: {error.strerror}; give another --out"
             ) from error
-        return self._claim()
+        return self._lock()
 
     def keep(self, recipe: Recipe, allocation: Allocation) -> None:
-        """Save the recipe and who holds what; a run that goes on must find both as they were.
+        """Save the recipe and the allocation; raise UserError if a resumed run's data have changed.
 
-        Not before the data were loaded: a wrong path must not leave a folder that refuses the
-        corrected recipe.
+        Call this after loading the data: otherwise a wrong path would leave a folder that refuses
+        the corrected recipe.
         """
         if self.partition.exists() and Allocation.load(self.partition).hash != allocation.hash:
             raise UserError(
-                f"the data have changed since {self.path} was begun: its clients would hold other "
-                "images or labels than before; restore the data, or give another --out"
+                f"the data have changed since the run in {self.path} started: its clients would "
+                "hold other images or labels; restore the data, or give another --out"
             )
         allocation.save(self.partition)
         write_json(self.recipe, recipe.to_dict())
@@ -103,30 +72,30 @@ class RunFolder:
         except FileNotFoundError:
             raise UserError(
                 f"{self.path} holds no {path.name}: it is not a run folder, or the run has not "
-                "come that far"
+                "written it yet"
             ) from None
-        except ValueError as error:  # no JSON, or no text at all
+        except ValueError as error:  # not JSON, or not text
             raise UserError(f"{path} is damaged: {error}") from error
 
-    def _claim(self) -> IO[str]:
-        claim = (self.path / ".claim").open("w")
+    def _lock(self) -> IO[str]:
+        lock = (self.path / ".claim").open("w")
         try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            claim.close()
+            lock.close()
             raise UserError(
                 f"another process is running in {self.path}; wait for it, or give another --out"
             ) from None
-        claim.write(f"{os.getpid()}\n")
-        claim.flush()
-        return claim
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        return lock
 
-    def _refuse_other_recipe(self, recipe: Recipe) -> None:
-        begun, given = self.read_json(self.recipe), recipe.to_dict()
-        differing = sorted(_differences(begun, given, ""), key=_names_first)
+    def _check_same_recipe(self, recipe: Recipe) -> None:
+        saved, given = self.read_json(self.recipe), recipe.to_dict()
+        differing = sorted(_differences(saved, given, ""), key=_names_first)
         if differing:
             raise UserError(
-                f"{self.path} was begun with another recipe; it differs in "
+                f"{self.path} holds a run of another recipe; it differs in "
                 f"{', '.join(differing[:8])}. Resume with the same recipe (or with none: "
                 f"`fedquilt run --out {self.path} --resume`), or give another --out"
             )
@@ -146,3 +115,35 @@ def _differences(one: Any, two: Any, place: str) -> list[str]:
             )
         ]
     return [] if one == two else [place]
+
+
+class History:
+    """The file ``history.jsonl`` with one JSON record per round."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def append(self, record: dict[str, Any]) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record, allow_nan=False) + "\n")
+
+    def make_durable(self) -> None:
+        """Wait for the disk, so that a checkpoint always has its history after a power failure."""
+        wait_for_disk(self._path)
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the records up to the first damaged line, e.g. one cut off by a killed process."""
+        if not self._path.exists():
+            return []
+        records = []
+        for line in self._path.read_text(encoding="utf-8").splitlines():
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return records
+
+    def cut_to(self, round_count: int) -> None:
+        """Drop the rounds after ``round_count``: no checkpoint holds them, so they are repeated."""
+        lines = [json.dumps(record) for record in self.read()[:round_count]]
+        write_bytes(self._path, "".join(line + "\n" for line in lines).encode())

@@ -1,4 +1,4 @@
-"""Simulation: a recipe's clients on one machine, with the truth that methods must not see."""
+"""Simulation: all clients of a recipe on one machine, with labels that methods must not see."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ POOLED = "pooled"
 
 @dataclass(frozen=True)
 class Simulation:
-    """Who holds what, and the task they share."""
+    """The data, the clients and the task they share."""
 
     splits: Splits
-    allocation: Allocation  # as the recipe says, also where a bound sees more than that
+    allocation: Allocation  # as in the recipe, even if the method is a bound that sees more
     clients: Mapping[str, ClientData]  # as the method sees them
     task: Task
 
 
 def simulate(recipe: Recipe, cache: Path, splits: Splits | None = None) -> Simulation:
-    """Load the data and hand it out; ``splits`` saves loading it again for another recipe."""
+    """Load the data and allocate it to clients; ``splits`` is the data if already loaded."""
     splits = recipe.data.load(cache) if splits is None else splits
     seed = recipe.seed if recipe.allocation_seed is None else recipe.allocation_seed
     allocation = allocate(splits.train, recipe.partition, recipe.annotation, seed)
-    holdings = _as_the_method_sees(recipe, allocation, splits.train)
-    # In a deployment the sites agree on it among themselves; here the server's code never reads it.
+    holdings = _visible_holdings(recipe, allocation, splits.train)
+    # In a deployment only the sites know the secret; here the server's code never reads it.
     secret = f"fedquilt simulation {recipe.seed}".encode()
     clients = {holding.name: ClientData.of(splits.train, holding, secret) for holding in holdings}
     task = Task(
@@ -51,25 +51,25 @@ def simulate(recipe: Recipe, cache: Path, splits: Splits | None = None) -> Simul
     return Simulation(splits, allocation, clients, task)
 
 
-def _as_the_method_sees(
+def _visible_holdings(
     recipe: Recipe, allocation: Allocation, train: MultiLabelDataset
 ) -> tuple[Holding, ...]:
     holdings = allocation.holdings
     if recipe.method.needs_complete_labels:
-        holdings = tuple(_revealed(holding, train) for holding in holdings)
+        holdings = tuple(_fully_labelled(holding, train) for holding in holdings)
     if recipe.method.needs_pooled_data:
         indices = torch.cat([holding.indices for holding in holdings]).unique()
-        holdings = (_revealed(Holding(POOLED, indices, train.known[indices]), train),)
+        holdings = (_fully_labelled(Holding(POOLED, indices, train.known[indices]), train),)
     return holdings
 
 
-def _revealed(holding: Holding, train: MultiLabelDataset) -> Holding:
+def _fully_labelled(holding: Holding, train: MultiLabelDataset) -> Holding:
     known = train.known[holding.indices]
     if not bool(known.all()):
-        blanks = int((~known).sum())
+        missing = int((~known).sum())
         raise UserError(
-            f"this bound needs complete labels, but {blanks} of {known.numel()} labels at "
-            f"{holding.name!r} are blank in the data itself; it is for data whose annotation is "
-            "hidden by a recipe, not for data that was never annotated"
+            f"this method needs complete labels, but {missing} of {known.numel()} labels at "
+            f"{holding.name!r} are missing in the data; use it with fully annotated data, whose "
+            "labels a recipe hides"
         )
     return Holding(holding.name, holding.indices, known)

@@ -1,4 +1,4 @@
-"""A run's models: written as safetensors and JSON, read again, ready to predict."""
+"""The models of a run: write them as safetensors and JSON, read them and predict."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from fedquilt.training.task import Task
 def save_models(
     folder: RunFolder, recipe: Recipe, task: Task, models: Mapping[str, Weights]
 ) -> None:
-    """Write one file for the global model, or one per client, and the card that explains them."""
+    """Write the weights of the global model or of each client's, and the model card."""
     files = {}
     for place, (name, weights) in enumerate(models.items()):
         file = "model.safetensors" if name == GLOBAL else f"models/client-{place:04d}.safetensors"
@@ -46,7 +46,7 @@ def save_models(
         {
             "classes": list(task.classes),
             "image_shape": list(task.image_shape),
-            "model": plain(task.model.for_weights_at_hand(), {}),
+            "model": plain(task.model.for_loading(), {}),
             "threshold": recipe.evaluation.threshold,
             "files": files,
         },
@@ -60,14 +60,14 @@ def load_weights(folder: RunFolder, card: Mapping[str, Any], name: str) -> Weigh
 
 @dataclass(frozen=True)
 class TrainedModels:
-    """One network for everybody, or one per client."""
+    """The global model of a run, or one model per client."""
 
     folder: RunFolder
     recipe: Recipe
 
     @cached_property
     def card(self) -> dict[str, Any]:
-        """What the weights mean: classes, image shape, network and threshold."""
+        """The model card: classes, image shape, network and threshold."""
         if self.folder.result.exists() and not self.folder.model.exists():
             raise UserError(f"{self.folder.path} is a finished study; {MODELS_AT_SITES}")
         card: dict[str, Any] = self.folder.read_json(self.folder.model)
@@ -75,7 +75,7 @@ class TrainedModels:
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """Who has a network of its own; empty where there is one for everybody."""
+        """The clients that have their own model; empty if there is a global model."""
         return tuple(name for name in self.card["files"] if name != GLOBAL)
 
     @property
@@ -85,22 +85,22 @@ class TrainedModels:
 
     @property
     def decoding(self) -> Decoding:
-        """How an image file becomes what the networks were trained on."""
+        """How to decode an image file as in training."""
         channels, height, width = self.image_shape
-        own = getattr(self.recipe.data, "decoding", None)  # of a source that reads image files
-        if isinstance(own, Decoding):
-            return own
+        decoding = getattr(self.recipe.data, "decoding", None)  # of a source with image files
+        if isinstance(decoding, Decoding):
+            return decoding
         if height == width and channels == 1:
             return Decoding(size=height, channels=1)
         if height == width and channels == 3:
             return Decoding(size=height, channels=3)
         raise UserError(
-            f"this run was trained on data of shape {channels} x {height} x {width}, which no "
-            "image file gives; from Python, pass a uint8 tensor of that shape"
+            f"this run was trained on data of shape {channels} x {height} x {width}, which cannot "
+            "be read from an image file; use Python and pass a uint8 tensor of that shape"
         )
 
     def decode(self, paths: Sequence[str | Path]) -> Tensor:
-        """Image files as uint8 (N, channels, height, width)."""
+        """Read image files as uint8 (N, channels, height, width)."""
         pixels = []
         for path in map(Path, paths):
             if not path.is_file():
@@ -113,8 +113,8 @@ class TrainedModels:
         return torch.stack(pixels) if pixels else empty
 
     def probabilities(self, images: Tensor, client: str | None, device: str = "cpu") -> Tensor:
-        """(N, C) for uint8 images, by the network of ``client``, or the one for everybody."""
-        self._require_fitting(images)
+        """Return (N, C) for uint8 images, by the model of ``client`` or the global model."""
+        self._check_images(images)
         network = self._network(client).to(device)
         if not len(images):
             return torch.zeros(0, self._task.class_count)
@@ -134,8 +134,8 @@ class TrainedModels:
         )
 
     def attention(self, images: Tensor, client: str | None, device: str = "cpu") -> Tensor:
-        """Where each class looks in uint8 images, (N, C, height, width); see ``attention_maps``."""
-        self._require_fitting(images)
+        """Return each class's attention map, (N, C, height, width); see ``attention_maps``."""
+        self._check_images(images)
         network = self._network(client).to(device)
         viewing = self._task.viewing
         maps = [
@@ -144,7 +144,7 @@ class TrainedModels:
         ]
         return torch.cat(maps)
 
-    def _require_fitting(self, images: Tensor) -> None:
+    def _check_images(self, images: Tensor) -> None:
         if images.dtype != torch.uint8 or tuple(images.shape[1:]) != self.image_shape:
             raise UserError(
                 f"expected uint8 images of shape (N, {', '.join(map(str, self.image_shape))}), "
@@ -161,17 +161,17 @@ class TrainedModels:
         except (OSError, SafetensorError) as error:
             raise UserError(
                 f"the weights {self.folder.path / self.card['files'][name]} cannot be read "
-                f"({error}); make them again: fedquilt run --out {self.folder.path} --resume"
+                f"({error}); write them again: fedquilt run --out {self.folder.path} --resume"
             ) from error
         return network
 
     def _refuse_client(self, client: str | None) -> None:
         if not self.clients:
-            raise UserError("this run has one model for everybody; leave out the client")
+            raise UserError("this run has one global model; leave out client=NAME (--client)")
         if client is None:
             raise UserError(
-                "every client of this run has a model of its own; say whose it shall be: "
-                f"{', '.join(self.clients)}"
+                "every client of this run has its own model; choose one with client=NAME "
+                f"(--client): {', '.join(self.clients)}"
             )
         raise UserError(f"no client {client!r} has a model{nearest(client, self.clients)}")
 

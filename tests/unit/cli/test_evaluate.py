@@ -62,7 +62,7 @@ def test_one_client_can_be_chosen(personal: Run):
     [
         (["--threshold", "2"], "--threshold is a probability from 0 to 1, found 2.0"),
         (["--labels", "some.csv"], "own data need both --data"),
-        (["--client", "client-0"], "one model for everybody"),
+        (["--client", "client-0"], "one global model"),
         (["--device", "gpu"], "--device is cpu or cuda"),
     ],
 )

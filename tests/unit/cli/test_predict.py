@@ -68,5 +68,5 @@ def test_what_cannot_be_is_explained(finished: Run, arguments: list[str], messag
 
 def test_whose_model_must_be_said(tmp_path: Path, image: str):
     personal = make_run(tmp_path / "local", "local-only")
-    assert "say whose it shall be: client-0" in predict(personal, image).stderr
+    assert "choose one with client=NAME (--client): client-0" in predict(personal, image).stderr
     assert predict(personal, image, "--client", "client-2").exit_code == 0

@@ -90,7 +90,7 @@ def test_unjudged_cells_do_not_fail(first: tuple[Path, Any]):
 def test_other_settings_in_the_same_folder_are_refused(first: tuple[Path, Any]):
     result = reproduce(*TINY, "--out", str(first[0]), "--set", "method.training.lr=0.1")
     assert result.exit_code == 1
-    assert "was begun with another recipe; it differs in method.training.lr" in result.stderr
+    assert "holds a run of another recipe; it differs in method.training.lr" in result.stderr
 
 
 def test_a_bound_that_sees_no_difference_between_columns_runs_once(tmp_path: Path):

@@ -68,7 +68,7 @@ def test_resume_with_another_recipe():
     make_run(Path("begun"), "fedavg")
     write_recipe(Path("other.json"), "fedavg", rounds=7)
     message = complaint("other.json", "--out", "begun", "--resume")
-    assert "begun with another recipe; it differs in rounds." in message
+    assert "holds a run of another recipe; it differs in rounds." in message
     changed = complaint("--out", "begun", "--resume", "--set", "method.mu=3")
     assert "has no field 'mu'" in changed
 

@@ -1,4 +1,4 @@
-"""Predictions regrouped by site: whose images count, and what is undefined at a site."""
+"""Assessment by site: which images belong to a site, and what is undefined there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.partitions.iid import Iid
 from fedquilt.data.partitions.natural import Natural
 from fedquilt.metrics.evaluation import Evaluation
-from fedquilt.runs.assessment import SiteAssessment, SiteRows, reports_by_site, rows_of_sites
+from fedquilt.runs.assessment import SiteAssessment, SiteSamples, reports_by_site, samples_by_site
 
 #             site, mass, cyst (None: not annotated), probability of mass, of cyst
 IMAGES = (
@@ -29,12 +29,12 @@ SITES = {"East": [0, 2, 4], "North": [], "West": [1, 3, 5]}
 
 
 def images(sites: tuple[str, ...] | None) -> MultiLabelDataset:
-    cells = [image[1:3] for image in IMAGES]
-    labels = [[cell or 0 for cell in row] for row in cells]
+    entries = [image[1:3] for image in IMAGES]
+    labels = [[entry or 0 for entry in sample] for sample in entries]
     return MultiLabelDataset(
         images=torch.zeros(len(IMAGES), 1, 4, 4, dtype=torch.uint8),
         labels=torch.tensor(labels, dtype=torch.uint8),
-        known=torch.tensor([[cell is not None for cell in row] for row in cells]),
+        known=torch.tensor([[entry is not None for entry in sample] for sample in entries]),
         classes=("mass", "cyst"),
         ids=tuple(map(str, range(len(IMAGES)))),
         groups=tuple(image[0] for image in IMAGES),
@@ -45,8 +45,8 @@ def images(sites: tuple[str, ...] | None) -> MultiLabelDataset:
 TEST = images(tuple(image[0] for image in IMAGES))
 
 
-def rows() -> SiteRows:
-    return rows_of_sites(TEST, Natural(), CLIENTS)
+def rows() -> SiteSamples:
+    return samples_by_site(TEST, Natural(), CLIENTS)
 
 
 def test_each_client_has_the_test_images_of_its_site():
@@ -62,49 +62,49 @@ def test_each_client_has_the_test_images_of_its_site():
         (TEST, Natural(), ("Centre", "North")),  # all test images come from elsewhere
     ],
 )
-def test_there_is_nothing_where_clients_are_not_the_sites_of_test_images(test, partition, clients):
-    assert not rows_of_sites(test, partition, clients)
+def test_no_samples_if_clients_are_not_the_sites_of_test_images(test, partition, clients):
+    assert not samples_by_site(test, partition, clients)
 
 
-def test_numbers_of_a_site_are_of_its_images_alone():
+def test_a_sites_report_uses_its_images_only():
     reports = reports_by_site(PROBABILITIES, TEST, rows(), Evaluation())
-    # East, mass: positives 0.9 and 0.4, a negative 0.6; one of two pairs is in order, and from
-    # 0.5 on one of two positives is found, no negative is told apart. West, mass: the positive
-    # 0.2 lies above one of the negatives 0.4 and 0.1, and nothing is predicted.
+    # East, mass: positives 0.9 and 0.4, negative 0.6; one of two pairs is ordered correctly, and at
+    # a threshold of 0.5 one of two positives is found and the negative is missed. West, mass: the
+    # positive 0.2 is above one of the negatives 0.4 and 0.1, and nothing is predicted.
     assert reports["East"].per_class["auc"][0] == 0.5
     assert reports["East"].per_class["bacc"][0] == 0.25
     assert reports["West"].per_class["auc"][0] == 0.5
     assert reports["West"].per_class["bacc"][0] == 0.5
-    # In order 0.9, 0.6, 0.4 the positives stand at precision 1 and 2/3, half of the recall each.
+    # In the order 0.9, 0.6, 0.4 the positives have precision 1 and 2/3, each half of the recall.
     assert reports["East"].per_class["ap"][0] == pytest.approx(5 / 6)
     assert reports["East"].per_class["positives"] == (2, 0)
     assert reports["West"].per_class["negatives"] == (2, 3)
 
 
-def test_threshold_and_strictness_are_those_of_the_run():
+def test_the_runs_threshold_and_strictness_are_used():
     at = Evaluation(threshold=0.4)
     above = Evaluation(threshold=0.4, strict=True)
     recall = [
         reports_by_site(PROBABILITIES, TEST, rows(), settings)["East"].per_class["recall"][0]
         for settings in (at, above)
     ]
-    assert recall == [1.0, 0.5]  # the positive 0.4 lies at the threshold
+    assert recall == [1.0, 0.5]  # the positive 0.4 is at the threshold
 
 
-def test_what_is_undefined_at_a_site_is_null_and_counts_as_nothing():
+def test_an_undefined_metric_is_null_and_excluded_from_averages():
     reports = reports_by_site(PROBABILITIES, TEST, rows(), Evaluation())
     block = SiteAssessment("own", reports, {name: len(own) for name, own in SITES.items()})
     stored = json.loads(json.dumps(block.to_dict(), allow_nan=False))
     east, north, west = (stored["reports"][name] for name in CLIENTS)
-    assert east["per_class"]["f1"] == [0.5, None]  # nobody at East annotates cysts
-    assert east["averages"]["macro_f1"] == 0.5  # and not a half of it
+    assert east["per_class"]["f1"] == [0.5, None]  # East does not annotate cysts
+    assert east["averages"]["macro_f1"] == 0.5  # not 0.25
     assert west["per_class"]["auc"] == [0.5, None]  # no cyst at West
     assert west["defined"]["macro_auc"] == 1
     assert set(north["averages"].values()) == {None}
     assert stored["images"] == {"East": 3, "North": 0, "West": 3}
 
 
-def test_mean_and_deviation_are_over_the_clients_where_a_metric_is_defined():
+def test_mean_and_deviation_are_over_clients_with_a_defined_metric():
     reports = reports_by_site(PROBABILITIES, TEST, rows(), Evaluation())
     block = SiteAssessment("own", reports, {}).to_dict()
     # BACC 0.25 at East and 0.5 at West: mean 0.375, deviation 0.125 * sqrt(2).
@@ -113,6 +113,6 @@ def test_mean_and_deviation_are_over_the_clients_where_a_metric_is_defined():
     assert block["client_count"]["bacc"] == 2
     alone = SiteAssessment("own", {"East": reports["East"]}, {}).to_dict()
     assert alone["deviation"]["bacc"] is None
-    nobody = SiteAssessment("own", {"North": reports["North"]}, {}).to_dict()
-    assert nobody["mean"]["bacc"] is None
-    assert nobody["client_count"]["bacc"] == 0
+    without_images = SiteAssessment("own", {"North": reports["North"]}, {}).to_dict()
+    assert without_images["mean"]["bacc"] is None
+    assert without_images["client_count"]["bacc"] == 0

@@ -1,4 +1,4 @@
-"""Checkpoints: bit for bit, never half, and never silently wrong."""
+"""Checkpoints are bitwise exact, atomic, and damage to them is detected."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ def state(client: str, round_count: int) -> dict[str, object]:
 
 
 def run_to(folder: Path, last: int, clients: tuple[str, ...] = ("a", "b")) -> Checkpoints:
-    """A run of ``last`` rounds that saves after each."""
+    """Run ``last`` rounds and save after each."""
     checkpoints = Checkpoints(folder)
     for round_count in range(1, last + 1):
-        play(checkpoints, round_count, clients)
+        run_round(checkpoints, round_count, clients)
         checkpoints.save()
     return checkpoints
 
 
-def play(checkpoints: Checkpoints, round_count: int, clients: tuple[str, ...] = ("a", "b")) -> None:
+def run_round(
+    checkpoints: Checkpoints, round_count: int, clients: tuple[str, ...] = ("a", "b")
+) -> None:
     for client in clients:
         checkpoints.put(client, state(client, round_count))
     checkpoints.advance(round_count, server(round_count))
@@ -61,15 +63,15 @@ def manifests(folder: Path) -> list[str]:
 
 
 def damaged(whole: bytes) -> Iterator[bytes]:
-    """The content cut short, or with one byte altered, at many places."""
-    last = len(whole) - 1  # without the newline a manifest is still whole
+    """Yield the content truncated, or with one byte altered, at many places."""
+    last = len(whole) - 1  # without the newline a manifest is still valid
     for offset in range(0, last, max(1, last // 40)):
         yield whole[:offset]
         for mask in (0x01, 0x80):
             yield whole[:offset] + bytes([whole[offset] ^ mask]) + whole[offset + 1 :]
 
 
-def test_nothing_saved_nothing_restored(tmp_path):
+def test_an_empty_folder_restores_nothing(tmp_path):
     assert Checkpoints(tmp_path / "new").restore() == (None, [])
     Checkpoints(tmp_path / "new").save()
     assert manifests(tmp_path / "new") == []
@@ -84,10 +86,10 @@ def test_a_client_before_its_first_round_has_no_state(tmp_path):
     assert run_to(tmp_path, 1).get("never seen") == {}
 
 
-def test_a_client_out_of_the_cohort_keeps_its_state(tmp_path):
+def test_a_client_outside_the_cohort_keeps_its_state(tmp_path):
     checkpoints = run_to(tmp_path, 1)
     for round_count in (2, 3, 4):
-        play(checkpoints, round_count, clients=("a",))
+        run_round(checkpoints, round_count, clients=("a",))
         checkpoints.save()
     restored = Checkpoints(tmp_path)
     restored.restore()
@@ -95,7 +97,7 @@ def test_a_client_out_of_the_cohort_keeps_its_state(tmp_path):
     assert same_bits(restored.get("a"), state("a", 4))
 
 
-def test_a_state_without_tensors_is_kept_as_nothing(tmp_path):
+def test_a_state_without_tensors_is_restored_as_empty(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.put("a", {"method": {}})
     checkpoints.advance(1, server(1))
@@ -112,22 +114,22 @@ def test_saving_twice_changes_nothing(tmp_path):
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_an_interrupted_round_leaves_no_trace(tmp_path):
+def test_an_interrupted_round_is_not_saved(tmp_path):
     checkpoints = run_to(tmp_path, 2)
-    checkpoints.put("a", state("a", 3))  # "b" and the server never came to it
+    checkpoints.put("a", state("a", 3))  # interrupted before "b" and the server
     assert same_bits(checkpoints.get("a"), state("a", 3))
     checkpoints.save()  # as on Ctrl-C
     assert_restores(tmp_path, 2)
 
 
-def test_restoring_forgets_a_round_that_was_under_way(tmp_path):
+def test_restoring_drops_an_incomplete_round(tmp_path):
     checkpoints = run_to(tmp_path, 2)
     checkpoints.put("a", state("a", 3))
     checkpoints.restore()
     assert same_bits(checkpoints.get("a"), state("a", 2))
 
 
-def test_saving_within_a_round_does_not_harm_the_round(tmp_path):
+def test_saving_within_a_round_does_not_disturb_it(tmp_path):
     checkpoints = run_to(tmp_path, 2)
     checkpoints.put("a", state("a", 3))
     checkpoints.save()
@@ -137,15 +139,15 @@ def test_saving_within_a_round_does_not_harm_the_round(tmp_path):
     assert_restores(tmp_path, 3)
 
 
-def test_a_process_killed_before_saving_resumes_from_the_one_before(tmp_path):
-    play(run_to(tmp_path, 2), 3)
+def test_a_process_killed_before_saving_resumes_from_the_previous_checkpoint(tmp_path):
+    run_round(run_to(tmp_path, 2), 3)
     assert_restores(tmp_path, 2)
 
 
 def test_old_checkpoints_and_their_objects_are_pruned(tmp_path):
     run_to(tmp_path, 5)
     assert manifests(tmp_path) == ["round-000004.json", "round-000005.json"]
-    # Two checkpoints, each of a server and two clients.
+    # Two checkpoints, each with a server and two clients.
     assert len(list((tmp_path / "objects").iterdir())) == 6
 
 
@@ -173,7 +175,7 @@ def test_every_damage_to_an_object_falls_back(tmp_path, owner):
     before = set((tmp_path / "objects").iterdir())
     checkpoints = Checkpoints(tmp_path)
     checkpoints.restore()
-    play(checkpoints, 3)
+    run_round(checkpoints, 3)
     if owner == "client":
         path = sorted(set((tmp_path / "objects").iterdir()) - before)[0]
         checkpoints.save()
@@ -193,7 +195,7 @@ def test_a_missing_object_falls_back(tmp_path):
     before = set((tmp_path / "objects").iterdir())
     checkpoints = Checkpoints(tmp_path)
     checkpoints.restore()
-    play(checkpoints, 3)
+    run_round(checkpoints, 3)
     checkpoints.save()
     (set((tmp_path / "objects").iterdir()) - before).pop().unlink()
     (complaint,) = assert_restores(tmp_path, 2, complaint_count=1)
@@ -231,7 +233,7 @@ def damage_manifests(folder: Path) -> None:
 
 
 def damage_newest_objects(folder: Path) -> None:
-    """The objects of round 3 alone."""
+    """Damage the objects that only round 3 uses."""
     newest = (folder / "round-000003.json").read_text()
     older = (folder / "round-000002.json").read_text()
     for path in (folder / "objects").iterdir():
@@ -240,8 +242,8 @@ def damage_newest_objects(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [damage_objects, damage_manifests, damage_newest_objects])
-def test_a_run_goes_on_after_damage_and_its_new_checkpoints_hold(tmp_path, damage):
-    """Rounds are repeated bit for bit, so the same objects are put again; all must be whole."""
+def test_a_run_resumes_after_damage_and_its_new_checkpoints_are_valid(tmp_path, damage):
+    """Rounds are repeated bit for bit, so the same objects are stored again; all must be intact."""
     run_to(tmp_path, 3)
     damage(tmp_path)
     checkpoints = Checkpoints(tmp_path)
@@ -249,7 +251,7 @@ def test_a_run_goes_on_after_damage_and_its_new_checkpoints_hold(tmp_path, damag
     assert complaints
     first = 0 if saved is None else saved.round_count
     for round_count in range(first + 1, 6):
-        play(checkpoints, round_count)
+        run_round(checkpoints, round_count)
         checkpoints.save()
         for client in ("a", "b"):  # as the next round reads them
             assert same_bits(checkpoints.get(client), state(client, round_count))

@@ -1,4 +1,4 @@
-"""run(): what a run leaves behind, and that an interruption changes nothing of it."""
+"""run(): the files of a run, and that an interruption does not change them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def whole(splits: Splits, tmp_path_factory: pytest.TempPathFactory) -> RunFolder
 
 
 def stop_after(round_count: int) -> Observer:
-    """An observer that presses Ctrl-C once the round is reported."""
+    """Return a callback that simulates Ctrl-C after the given round."""
 
     def observe(event: str, facts: dict[str, Any]) -> None:
         if event == "round" and facts["round"] == round_count:
@@ -93,7 +93,7 @@ def untimed(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def assert_same_run(one: RunFolder, two: RunFolder) -> None:
-    """The same models bit for bit, the same history and the same result."""
+    """Check for bitwise equal models, equal histories and equal results."""
     files = {path.relative_to(one.path) for path in one.path.rglob("model*.safetensors")}
     files |= {path.relative_to(one.path) for path in (one.path / "models").glob("*")}
     assert files
@@ -107,7 +107,7 @@ def assert_same_run(one: RunFolder, two: RunFolder) -> None:
         assert first[key] == second[key], key
 
 
-def test_what_a_run_leaves_behind(whole):
+def test_the_files_of_a_run(whole):
     assert whole.read_recipe() == recipe()
     card = json.loads(whole.model.read_text())
     assert card["classes"] == ["digit 0", "digit 1", "digit 2"]
@@ -134,7 +134,7 @@ def test_the_history_of_a_run(whole):
         sum(each["positives"] + each["negatives"] for each in record["pseudo_labels"].values())
         for record in records
     ]
-    assert tagged == sorted(tagged)  # a tag is for ever
+    assert tagged == sorted(tagged)  # a pseudo-label is never removed
     assert tagged[-1] > 0
 
 
@@ -152,11 +152,11 @@ def test_the_result_of_a_run(whole):
     assert result["environment"]["device"] == "cpu"
 
 
-def test_a_run_repeats_itself(whole, splits, tmp_path):
+def test_a_run_is_reproducible(whole, splits, tmp_path):
     assert_same_run(whole, run(recipe(), tmp_path / "run", splits=splits))
 
 
-def test_the_observer_is_told(splits, tmp_path):
+def test_the_callback_receives_all_events(splits, tmp_path):
     events = []
     run(
         recipe("fedavg", rounds=2),
@@ -171,7 +171,7 @@ def test_the_observer_is_told(splits, tmp_path):
     assert events[3][1] == result_of(RunFolder(tmp_path / "run"))
 
 
-def test_evaluation_now_and_then_and_always_at_the_end(splits, tmp_path):
+def test_evaluation_every_few_rounds_and_always_at_the_end(splits, tmp_path):
     settings = recipe("fedavg", rounds=5, evaluation={"every": 2})
     folder = run(settings, tmp_path / "run", splits=splits)
     evaluated = [record["metrics"] is not None for record in folder.history.read()]
@@ -180,7 +180,7 @@ def test_evaluation_now_and_then_and_always_at_the_end(splits, tmp_path):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("every", [1, 3])
-def test_an_interrupted_run_ends_as_if_nothing_had_been(splits, tmp_path, method, every):
+def test_an_interrupted_and_resumed_run_equals_a_whole_one(splits, tmp_path, method, every):
     chosen = recipe(method, checkpoint_every=every, cohort_size=2)
     expected = run(chosen, tmp_path / "expected", splits=splits)
     with pytest.raises(KeyboardInterrupt):
@@ -194,7 +194,7 @@ def test_an_interrupted_run_ends_as_if_nothing_had_been(splits, tmp_path, method
         resume=True,
         observe=lambda event, facts: begun.append(facts) if event == "begin" else None,
     )
-    assert begun[0]["first_round"] == 2  # nothing is trained twice, whenever it was saved
+    assert begun[0]["first_round"] == 2  # no round is repeated, whatever checkpoint_every is
     assert_same_run(expected, resumed)
 
 
@@ -211,7 +211,7 @@ def test_a_run_may_be_interrupted_after_every_round(whole, splits, tmp_path):
     assert_same_run(whole, run(recipe(), tmp_path / "run", splits=splits, resume=True))
 
 
-INTERRUPTED = {  # what Ctrl-C may fall into, and at which call that is in round 3
+INTERRUPTED = {  # where Ctrl-C interrupts, and the number of that call in round 3
     "a client's training": (local, "run_client", 8),  # the second of three clients
     "evaluation": (experiment, "assess", 3),
     "advancing": (Checkpoints, "advance", 3),
@@ -239,7 +239,7 @@ def test_an_interruption_at_any_place_changes_nothing(whole, splits, tmp_path, m
     assert_same_run(whole, run(recipe(), tmp_path / "run", splits=splits, resume=True))
 
 
-def test_clients_on_several_cores_can_be_interrupted_and_change_nothing(
+def test_interrupting_clients_on_several_cores_changes_nothing(
     whole, splits, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # of which each client gets one
@@ -250,7 +250,7 @@ def test_clients_on_several_cores_can_be_interrupted_and_change_nothing(
 
 
 def test_a_killed_process_resumes_from_its_last_checkpoint(whole, splits, tmp_path, monkeypatch):
-    """Killed, it saves nothing more: what history says beyond the checkpoint is run again."""
+    """A killed process cannot save; rounds after the last checkpoint are repeated."""
     with monkeypatch.context() as patch:
         true = Checkpoints.save
         saves = []
@@ -336,23 +336,23 @@ def test_a_damaged_checkpoint_costs_rounds_not_results(
     (begin,) = [facts for event, facts in events if event == "begin"]
     assert begin["first_round"] == first_round
     assert_same_run(whole, resumed)
-    assert Checkpoints(resumed.checkpoints).restore()[1] == []  # what it saved is whole again
+    assert Checkpoints(resumed.checkpoints).restore()[1] == []  # its new checkpoints are valid
 
 
 def test_resuming_a_finished_run_changes_nothing(whole, splits, tmp_path):
     copy = shutil.copytree(whole.path, tmp_path / "run")
-    RunFolder(copy).result.unlink()  # as if it had been killed while it was finishing
+    RunFolder(copy).result.unlink()  # as if it was killed before writing the result
     assert_same_run(whole, run(recipe(), copy, splits=splits, resume=True))
 
 
-def test_a_run_is_not_resumed_unasked(whole, splits):
+def test_a_run_is_not_resumed_without_resume(whole, splits):
     with pytest.raises(UserError, match="continue it with --resume"):
         run(recipe(), whole.path, splits=splits)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedmlp"])
 def test_a_run_is_not_resumed_on_other_data(splits, tmp_path, method):
-    """The recipe is the same, but the rows it hands out are now those of other images."""
+    """The recipe is the same, but its sample indices now mean other images."""
     with pytest.raises(KeyboardInterrupt):
         run(recipe(method), tmp_path / "run", splits=splits, observe=stop_after(2))
     fewer = Splits(train=splits.train.select(range(30)), test=splits.test)
@@ -362,7 +362,7 @@ def test_a_run_is_not_resumed_on_other_data(splits, tmp_path, method):
 
 @dataclass(frozen=True, kw_only=True)
 class Forgetful(FedAvg):
-    """Its clients remember nothing of their own; only the engine keeps their optimisers."""
+    """A method without client state; only the engine stores the clients' optimizers."""
 
     def init_client(self, data: ClientData) -> State:
         return {}
@@ -382,7 +382,7 @@ def test_a_method_without_client_state_resumes(splits, tmp_path, monkeypatch):
     assert_same_run(expected, run(chosen, tmp_path / "run", splits=splits, resume=True))
 
 
-def test_a_federation_of_own_models_reports_each_client(splits, tmp_path):
+def test_personal_models_are_reported_per_client(splits, tmp_path):
     folder = run(recipe("local-only"), tmp_path / "run", splits=splits)
     result = result_of(folder)
     assert len(result["reports"]) == 3
@@ -394,7 +394,7 @@ def test_a_federation_of_own_models_reports_each_client(splits, tmp_path):
     assert result["metrics"]["macro_auc"] == pytest.approx(sum(values) / 3)
 
 
-def test_the_run_leaves_torchs_own_generator_alone(splits, tmp_path):
+def test_a_run_does_not_touch_the_default_generator(splits, tmp_path):
     before = torch.get_rng_state()
     run(recipe("fedavg", rounds=1), tmp_path / "run", splits=splits)
     assert torch.equal(before, torch.get_rng_state())

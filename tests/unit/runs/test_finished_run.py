@@ -1,4 +1,4 @@
-"""A run's folder, read back."""
+"""read_run(): results, evaluation and predictions from a run folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_is_exported_by_the_package(finished: Run):
     assert isinstance(fedquilt.read_run(finished.path), fedquilt.Run)
 
 
-def test_holds_what_the_run_left(finished: Run):
+def test_reads_the_files_of_the_run(finished: Run):
     assert finished.classes == CLASSES
     assert [record["round"] for record in finished.history] == [1, 2]
     assert finished.result["recipe_hash"] == finished.recipe.hash
@@ -48,7 +48,7 @@ def test_evaluating_the_test_images_gives_the_stored_report(finished: Run, split
     assert report == finished.result["reports"]["global"]
 
 
-def test_parts_are_scored_together(finished: Run, splits: Splits):
+def test_several_data_sets_are_scored_together(finished: Run, splits: Splits):
     halves = [splits.test.select(range(15)), splits.test.select(range(15, 40))]
     assert finished.evaluate(halves) == finished.evaluate([splits.test])
 
@@ -59,7 +59,7 @@ def test_client_models_give_their_stored_reports(personal: Run, splits: Splits):
         assert report == personal.result["reports"][client]
 
 
-def test_threshold_decides_what_is_present(finished: Run, splits: Splits):
+def test_the_threshold_decides_which_classes_are_predicted(finished: Run, splits: Splits):
     prediction = finished.predict(splits.test.images[:4])
     assert torch.equal(prediction.present, prediction.probabilities >= 0.5)
     middle = prediction.probabilities.median().item()
@@ -77,7 +77,7 @@ def test_rows_name_image_and_class(finished: Run, splits: Splits):
     assert rows[4]["present"] is bool(prediction.present[1, 1])
 
 
-def test_image_files_give_what_their_pixels_give(finished: Run, splits: Splits, tmp_path: Path):
+def test_a_file_and_its_pixels_give_the_same_result(finished: Run, splits: Splits, tmp_path: Path):
     path = tmp_path / "mosaic.png"
     Image.fromarray(splits.test.images[7, 0].numpy()).save(path)
     from_file = finished.predict([path])
@@ -103,16 +103,16 @@ def test_unusable_images_are_refused(finished: Run, images: object, message: str
         finished.predict(images)
 
 
-def test_file_that_is_no_image_is_refused(finished: Run, tmp_path: Path):
+def test_a_file_that_is_not_an_image_is_refused(finished: Run, tmp_path: Path):
     (tmp_path / "text.png").write_text("text")
     with pytest.raises(UserError, match=r"text\.png cannot be used: not a PNG"):
         finished.predict([tmp_path / "text.png"])
 
 
-def test_client_must_fit_the_run(finished: Run, personal: Run, splits: Splits):
-    with pytest.raises(UserError, match="one model for everybody"):
+def test_the_client_must_match_the_run(finished: Run, personal: Run, splits: Splits):
+    with pytest.raises(UserError, match="one global model; leave out client=NAME"):
         finished.predict(splits.test.images, client="client-0")
-    with pytest.raises(UserError, match="say whose it shall be: client-0, client-1"):
+    with pytest.raises(UserError, match=r"choose one with client=NAME .*: client-0, client-1"):
         personal.predict(splits.test.images)
     with pytest.raises(UserError, match="did you mean 'client-1'"):
         personal.predict(splits.test.images, client="client1")
@@ -132,7 +132,7 @@ def test_damaged_weights_are_refused(finished: Run, splits: Splits, tmp_path: Pa
         read_run(copy).predict(splits.test.images[:1])
 
 
-def test_study_whose_models_stayed_at_the_sites_says_where_they_are(
+def test_a_study_without_models_says_that_they_are_at_the_sites(
     personal: Run, splits: Splits, tmp_path: Path
 ):
     shutil.copytree(personal.path, tmp_path / "study")

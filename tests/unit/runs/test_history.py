@@ -1,4 +1,4 @@
-"""history.jsonl: appended, read back, cut to what a checkpoint holds."""
+"""history.jsonl: append, read, and cut to the rounds of a checkpoint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from fedquilt.runs.run_folder import History
 
 
-def test_records_come_back_in_order(tmp_path):
+def test_records_are_read_in_order(tmp_path):
     history = History(tmp_path / "history.jsonl")
     assert history.read() == []
     records = [{"round": number, "metrics": {"auc": 0.1 * number, "ap": None}} for number in (1, 2)]
@@ -16,7 +16,7 @@ def test_records_come_back_in_order(tmp_path):
     assert history.read() == records
 
 
-def test_one_line_a_record_whatever_the_names(tmp_path):
+def test_one_line_per_record_for_any_name(tmp_path):
     path = tmp_path / "history.jsonl"
     record = {"cohort": ["Süd\nOst", "line\u2028separator", "\x85"]}
     History(path).append(record)
@@ -34,7 +34,7 @@ def test_nan_is_refused_and_nothing_is_written(tmp_path):
 
 
 @pytest.mark.parametrize("cut", range(1, 13))
-def test_an_unfinished_line_is_no_round(tmp_path, cut):
+def test_an_unfinished_line_is_ignored(tmp_path, cut):
     path = tmp_path / "history.jsonl"
     history = History(path)
     history.append({"round": 1})
@@ -44,13 +44,13 @@ def test_an_unfinished_line_is_no_round(tmp_path, cut):
     assert len(history.read()) == 1
 
 
-def test_nothing_after_a_damaged_line_counts(tmp_path):
+def test_lines_after_a_damaged_line_are_ignored(tmp_path):
     path = tmp_path / "history.jsonl"
     path.write_text('{"round": 1}\n{"roun\n{"round": 3}\n')
     assert History(path).read() == [{"round": 1}]
 
 
-def test_a_last_line_without_its_newline_is_not_run_together_with_the_next(tmp_path):
+def test_a_last_line_without_newline_is_not_joined_with_the_next(tmp_path):
     path = tmp_path / "history.jsonl"
     history = History(path)
     history.append({"round": 1})
@@ -76,7 +76,7 @@ def test_cutting_to_more_than_there_is_keeps_all(tmp_path):
     assert history.read() == [{"round": 1}]
 
 
-def test_cutting_a_new_history_begins_an_empty_one(tmp_path):
+def test_cutting_a_missing_history_creates_an_empty_one(tmp_path):
     history = History(tmp_path / "history.jsonl")
     history.cut_to(0)
     assert history.read() == []

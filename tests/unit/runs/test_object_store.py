@@ -1,4 +1,4 @@
-"""Trees on disk under the hash of their content."""
+"""Trees of tensors on disk, named by the hash of their content."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def only_file(folder: Path) -> Path:
         {"turned": torch.arange(6.0).reshape(2, 3).T},
     ],
 )
-def test_a_tree_comes_back_bit_for_bit(tmp_path, tree):
+def test_a_tree_is_restored_bit_for_bit(tmp_path, tree):
     store = ObjectStore(tmp_path)
     assert same_bits(store.get(store.put(tree)), tree)
 
 
 def test_a_tree_may_hold_a_tensor_twice(tmp_path):
-    """States are values: a teacher that starts as the student shares its tensors."""
+    """States share tensors: a teacher that starts as the student has the same ones."""
     store, weights = ObjectStore(tmp_path), torch.arange(4.0)
     tree = {"weights": {"w": weights}, "teacher": {"w": weights}, "first": weights[:2]}
     assert same_bits(store.get(store.put(tree)), tree)
@@ -64,7 +64,7 @@ def test_a_tree_without_tensors_needs_no_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_altered_byte_is_found_out(tmp_path):
+def test_every_altered_byte_is_detected(tmp_path):
     store = ObjectStore(tmp_path)
     key = store.put(TREE)
     path = only_file(tmp_path)
@@ -75,7 +75,7 @@ def test_every_altered_byte_is_found_out(tmp_path):
             store.get(key)
 
 
-def test_every_cut_is_found_out(tmp_path):
+def test_every_truncation_is_detected(tmp_path):
     store = ObjectStore(tmp_path)
     key = store.put(TREE)
     path = only_file(tmp_path)
@@ -86,12 +86,12 @@ def test_every_cut_is_found_out(tmp_path):
             store.get(key)
 
 
-def test_a_missing_object_is_damage(tmp_path):
+def test_a_missing_object_counts_as_damaged(tmp_path):
     with pytest.raises(DamagedObject, match=r"0123\.safetensors cannot be read: .*No such file"):
         ObjectStore(tmp_path).get("0123")
 
 
-def test_a_file_with_a_good_hash_that_is_no_safetensors_is_damage(tmp_path):
+def test_a_file_that_is_not_safetensors_counts_as_damaged(tmp_path):
     content = b"not a tensor"
     key = hashlib.sha256(content).hexdigest()
     (tmp_path / f"{key}.safetensors").write_bytes(content)
@@ -100,8 +100,8 @@ def test_a_file_with_a_good_hash_that_is_no_safetensors_is_damage(tmp_path):
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage"])
-def test_putting_a_tree_again_mends_a_damaged_file(tmp_path, damage):
-    """A run that repeats a round makes the very objects whose damage sent it back."""
+def test_putting_a_tree_again_replaces_a_damaged_file(tmp_path, damage):
+    """A run that repeats a round because of damaged objects stores the same objects again."""
     key = ObjectStore(tmp_path).put(TREE)
     only_file(tmp_path).write_bytes(damage)
     store = ObjectStore(tmp_path)
@@ -109,7 +109,7 @@ def test_putting_a_tree_again_mends_a_damaged_file(tmp_path, damage):
     assert same_bits(store.get(key), TREE)
 
 
-def test_keep_only_forgets_the_rest_and_partial_files(tmp_path):
+def test_keep_only_removes_other_objects_and_partial_files(tmp_path):
     store = ObjectStore(tmp_path)
     kept, dropped = store.put(TREE), store.put({"x": tensor(1.0)})
     (tmp_path / f".{kept}.safetensors.123.partial").write_bytes(b"half")
@@ -119,6 +119,6 @@ def test_keep_only_forgets_the_rest_and_partial_files(tmp_path):
         store.get(dropped)
 
 
-def test_make_durable_takes_the_empty_key(tmp_path):
+def test_make_durable_accepts_the_empty_key(tmp_path):
     store = ObjectStore(tmp_path)
     store.make_durable({EMPTY, store.put(TREE)})

@@ -1,4 +1,4 @@
-"""Several runs in processes: what becomes of the others when one fails, or when all are killed."""
+"""Parallel runs: one run fails, or the parent process is killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedquilt.recipes.recipe import recipe_from
 from fedquilt.runs.parallel import run_all
 
 
-def test_a_failed_run_is_told_and_the_others_go_on(tmp_path: Path):
+def test_a_failed_run_is_reported_and_the_others_continue(tmp_path: Path):
     (tmp_path / "bad").write_text("a file where a folder should be")
     recipe = recipe_from(tiny_settings("fedavg"))
     failed: dict[str, str] = {}
@@ -47,7 +47,7 @@ if __name__ == "__main__":
 """
 
 
-def test_no_process_trains_on_after_its_parent_was_killed(tmp_path: Path):
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path):
     script = tmp_path / "endless.py"
     script.write_text(ENDLESS)
     paths = os.pathsep.join(path for path in sys.path if path)
@@ -60,7 +60,7 @@ def test_no_process_trains_on_after_its_parent_was_killed(tmp_path: Path):
         deadline = time.monotonic() + 120
         while not (tmp_path / "run" / "history.jsonl").exists():
             assert parent.poll() is None, "it ended by itself"
-            assert time.monotonic() < deadline, "it did not begin"
+            assert time.monotonic() < deadline, "it did not start"
             time.sleep(0.1)
         children = parent.children(recursive=True)
         assert children

@@ -1,4 +1,4 @@
-"""A run's folder: one process at a time, and never another recipe's results."""
+"""RunFolder: one process at a time, and one recipe per folder."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def allocation(image: int = 0) -> Allocation:
 
 
 def started(path: Path) -> RunFolder:
-    """A folder in which a run was begun and then stopped."""
+    """Return the folder of a run that was started and stopped."""
     folder = RunFolder(path)
     with folder.begin(recipe(), resume=False):
         folder.keep(recipe(), allocation())
@@ -57,7 +57,7 @@ def test_a_new_folder_holds_the_resolved_recipe(tmp_path):
     assert json.loads(folder.recipe.read_text())["method"]["warmup_rounds"] == 50
 
 
-def test_a_run_is_not_overwritten_unasked(tmp_path):
+def test_a_run_is_not_overwritten(tmp_path):
     folder = started(tmp_path)
     with pytest.raises(UserError, match=r"already holds a run; continue it with --resume.*--out"):
         folder.begin(recipe(), resume=False)
@@ -68,14 +68,14 @@ def test_the_same_recipe_may_resume(tmp_path):
     folder.begin(recipe(), resume=True).close()
 
 
-def test_another_recipe_is_refused_and_the_places_are_named(tmp_path):
+def test_another_recipe_is_refused_and_the_differences_are_named(tmp_path):
     folder = started(tmp_path)
-    begun = folder.recipe.read_bytes()
+    before = folder.recipe.read_bytes()
     method = replace(recipe().method, training=replace(recipe().method.training, lr=0.5))
     changed = replace(recipe(), method=method, seed=3)
     with pytest.raises(UserError, match=r"differs in method\.training\.lr, seed\. Resume with"):
         folder.begin(changed, resume=True)
-    assert folder.recipe.read_bytes() == begun
+    assert folder.recipe.read_bytes() == before
 
 
 def test_another_method_is_refused(tmp_path):
@@ -85,7 +85,7 @@ def test_another_method_is_refused(tmp_path):
         folder.begin(other, resume=True)
 
 
-def test_one_process_at_a_time_and_a_killed_one_does_not_count(tmp_path):
+def test_a_running_process_locks_the_folder_and_a_killed_one_does_not(tmp_path):
     folder = started(tmp_path)
     command = [sys.executable, "-c", RUNNING, str(tmp_path)]
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as other:
@@ -96,7 +96,7 @@ def test_one_process_at_a_time_and_a_killed_one_does_not_count(tmp_path):
     folder.begin(recipe(), resume=True).close()
 
 
-def test_a_refused_process_leaves_the_recipe_alone(tmp_path):
+def test_a_refused_process_does_not_touch_the_recipe(tmp_path):
     folder = started(tmp_path)
     with folder.begin(recipe(), resume=True):
         before = folder.recipe.stat().st_mtime_ns
@@ -105,9 +105,9 @@ def test_a_refused_process_leaves_the_recipe_alone(tmp_path):
         assert folder.recipe.stat().st_mtime_ns == before
 
 
-def test_a_run_that_never_got_its_data_does_not_occupy_the_folder(tmp_path):
+def test_a_run_without_data_does_not_occupy_the_folder(tmp_path):
     folder = RunFolder(tmp_path)
-    folder.begin(recipe(), resume=False).close()  # the data's path was wrong, say
+    folder.begin(recipe(), resume=False).close()  # e.g. because of a wrong path to the data
     folder.begin(replace(recipe(), seed=3), resume=False).close()
 
 
@@ -119,7 +119,7 @@ def test_other_data_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe{}"])
-def test_a_damaged_recipe_is_a_users_error(tmp_path, content):
+def test_a_damaged_recipe_is_a_user_error(tmp_path, content):
     folder = RunFolder(tmp_path)
     folder.recipe.write_bytes(content)
     with pytest.raises(UserError, match=r"recipe\.json is damaged"):
@@ -130,11 +130,11 @@ def test_a_folder_without_a_run(tmp_path):
     with pytest.raises(UserError, match=r"holds no recipe\.json: it is not a run folder"):
         RunFolder(tmp_path).read_recipe()
     folder = RunFolder(tmp_path)
-    with pytest.raises(UserError, match=r"holds no result\.json.*the run has not come that far"):
+    with pytest.raises(UserError, match=r"holds no result\.json.*the run has not written it yet"):
         folder.read_json(folder.result)
 
 
-def test_a_file_where_the_folder_should_be_is_a_users_error(tmp_path):
+def test_a_file_in_place_of_the_folder_is_a_user_error(tmp_path):
     (tmp_path / "run").touch()
     with pytest.raises(UserError, match="run"):
         RunFolder(tmp_path / "run").begin(recipe(), resume=False)

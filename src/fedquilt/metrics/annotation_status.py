@@ -1,4 +1,4 @@
-"""How well clients do on the classes they annotate, and on those they have never seen annotated."""
+"""Metrics by annotation status: on the classes a client annotates, and on the others."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TypedDict
 
 from fedquilt.core.errors import UserError
 from fedquilt.metrics.averaging import defined_only, mean
-from fedquilt.metrics.report import RESTRICTED_AVERAGES, Report
+from fedquilt.metrics.report import SELECTED_AVERAGES, Report
 
 
 class AnnotationStatus(TypedDict):
-    """Averages by status, ``"annotated"`` or ``"unannotated"``, and then by name."""
+    """Averages by status, ``"annotated"`` or ``"unannotated"``, then by name."""
 
-    clients: dict[str, dict[str, dict[str, float]]]  # by client first; NaN where undefined
+    clients: dict[str, dict[str, dict[str, float]]]  # by client first; NaN if undefined
     mean: dict[str, dict[str, float]]  # over the clients where it is defined
-    client_count: dict[str, dict[str, int]]  # how many those are
+    client_count: dict[str, dict[str, int]]  # the number of those clients
 
 
 def by_annotation_status(
@@ -24,7 +24,7 @@ def by_annotation_status(
     """Average each client's metrics over the classes it annotates and over the others.
 
     Args:
-        report_of_client: each client's report, or one report if all share a global model.
+        report_of_client: a report per client, or one report if all share a global model.
         annotated: for each client, whether it annotates each class.
     """
     if isinstance(report_of_client, Report):
@@ -37,7 +37,9 @@ def by_annotation_status(
     clients = {
         client: {
             "annotated": report.over_classes(annotated[client]),
-            "unannotated": report.over_classes([not chosen for chosen in annotated[client]]),
+            "unannotated": report.over_classes(
+                [not is_annotated for is_annotated in annotated[client]]
+            ),
         }
         for client, report in report_of_client.items()
     }
@@ -53,5 +55,5 @@ def by_annotation_status(
 
 
 def _defined_values(averages: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:
-    rows = list(averages)
-    return {name: defined_only(row[name] for row in rows) for name in RESTRICTED_AVERAGES}
+    clients = list(averages)
+    return {name: defined_only(client[name] for client in clients) for name in SELECTED_AVERAGES}

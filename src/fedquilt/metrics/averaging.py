@@ -1,4 +1,4 @@
-"""Averages over classes, and what a class where a metric is undefined (NaN) does to them."""
+"""Averages over classes, and policies for classes where a metric is undefined (NaN)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Literal, TypeAlias
 
 from fedquilt.core.errors import UserError
 
-ZeroDivision: TypeAlias = float | Literal["nan", "skip"]  # precision, recall and F1; 0, 1 or a word
-Undefined: TypeAlias = Literal["skip", "zero"]  # AUC, AP and BACC
+ZeroDivision: TypeAlias = (
+    float | Literal["nan", "skip"]
+)  # for precision, recall and F1; a number is 0 or 1
+Undefined: TypeAlias = Literal["skip", "zero"]  # for AUC, AP and BACC
 
-# The metric per class that each class average is the mean of.
+# Class average -> the metric per class it is the mean of.
 AVERAGED_METRIC = {
     "bacc": "bacc",
     "macro_auc": "auc",
@@ -30,7 +32,7 @@ def check_policies(zero_division: ZeroDivision, undefined: Undefined) -> None:
 
 
 def mean(values: Iterable[float]) -> float:
-    """Rounded once, so that no order of the classes matters; NaN if there are no values."""
+    """Exactly rounded mean, independent of the order of values; NaN without values."""
     numbers = list(values)
     return fsum(numbers) / len(numbers) if numbers else nan
 
@@ -44,7 +46,7 @@ def or_else(value: float, substitute: float) -> float:
 
 
 def substitute_for(policy: ZeroDivision | Undefined) -> float:
-    """What an undefined value counts as; NaN where the policy names no number."""
+    """Return the number that replaces an undefined value; NaN if the policy has none."""
     if policy == "zero":
         return 0.0
     return nan if isinstance(policy, str) else float(policy)
@@ -53,13 +55,13 @@ def substitute_for(policy: ZeroDivision | Undefined) -> float:
 def class_averages(
     per_class: Mapping[str, Sequence[float]], zero_division: ZeroDivision, undefined: Undefined
 ) -> dict[str, float]:
-    """Every average named in ``AVERAGED_METRIC``."""
+    """Return every average named in ``AVERAGED_METRIC``."""
     averages = {}
     for name, metric in AVERAGED_METRIC.items():
         policy = undefined if metric in ("auc", "ap", "bacc") else zero_division
         values: Sequence[float] = per_class[metric]
         if name == "bacc" and undefined == "zero":
-            values = _halves_or_zero(per_class)
+            values = _bacc_with_zeros(per_class)
         averages[name] = _average(values, policy)
     return averages
 
@@ -70,7 +72,7 @@ def _average(values: Sequence[float], policy: ZeroDivision | Undefined) -> float
     return mean(or_else(value, substitute_for(policy)) for value in values)
 
 
-def _halves_or_zero(per_class: Mapping[str, Sequence[float]]) -> list[float]:
-    """BACC where a class without positives keeps the specificity it has: only its recall is 0."""
+def _bacc_with_zeros(per_class: Mapping[str, Sequence[float]]) -> list[float]:
+    """BACC with an undefined recall or specificity set to 0, and the other half kept."""
     pairs = zip(per_class["recall"], per_class["specificity"])
     return [(or_else(recall, 0.0) + or_else(specificity, 0.0)) / 2 for recall, specificity in pairs]

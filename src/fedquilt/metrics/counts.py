@@ -1,4 +1,4 @@
-"""Metrics of hard predictions: what a threshold gets right and wrong, class by class."""
+"""Metrics of thresholded predictions: confusion counts per class and their ratios."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Threshold: TypeAlias = float | Sequence[float] | Tensor
 
 @dataclass(frozen=True)
 class Counts:
-    """Known entries by truth and prediction; every ratio is NaN (0 / 0) where it is undefined."""
+    """Known entries by truth and prediction; a ratio is NaN (0 / 0) where it is undefined."""
 
     true_positives: Tensor  # (C,) int64, like the others
     false_positives: Tensor
@@ -49,12 +49,12 @@ class Counts:
         return _ratio(doubled, doubled + self.false_positives + self.false_negatives)
 
     def hamming(self) -> Tensor:
-        """The share of known entries that were predicted wrongly."""
+        """Share of known entries that were predicted wrongly."""
         wrong = self.false_positives + self.false_negatives
         return _ratio(wrong, self.positives + self.negatives)
 
     def pooled(self) -> Counts:
-        """The sums over the classes, which the overall (micro) metrics are made of."""
+        """Return the sums over classes, for the overall (micro) metrics."""
         return Counts(
             self.true_positives.sum(),
             self.false_positives.sum(),
@@ -75,14 +75,14 @@ def count(
 
     Args:
         threshold: one number, or one per class.
-        strict: predict a class above its threshold only, not at it.
+        strict: predict a class only above its threshold, not at it.
     """
     entries = read_entries(probabilities, labels, known)
     return count_predictions(entries, predict(entries.scores, threshold, strict))
 
 
 def predict(scores: Tensor, threshold: Threshold, strict: bool) -> Tensor:
-    """(N, C) bool. The threshold is rounded to the scores' precision: float32 0.3 is at 0.3."""
+    """(N, C) bool. The threshold is rounded to the scores' dtype, so float32 0.3 is at 0.3."""
     limit = torch.as_tensor(threshold, dtype=scores.dtype, device=scores.device)
     if limit.shape not in ((), scores.shape[1:]) or not limit.isfinite().all():
         raise UserError(
@@ -102,11 +102,11 @@ def count_predictions(entries: Entries, predicted: Tensor) -> Counts:
 
 
 def subset_accuracy(entries: Entries, predicted: Tensor) -> Tensor:
-    """The share of rows without a wrong known entry; rows with no known entry are left out."""
+    """Share of samples without a wrong entry, among samples with known entries."""
     wrong = (entries.positive & ~predicted) | (entries.negative & predicted)
-    judged = entries.known.any(dim=1)
-    return _ratio((judged & ~wrong.any(dim=1)).sum(), judged.sum())
+    has_known = entries.known.any(dim=1)
+    return _ratio((has_known & ~wrong.any(dim=1)).sum(), has_known.sum())
 
 
-def _ratio(part: Tensor, whole: Tensor) -> Tensor:
-    return part.double() / whole.double()
+def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    return numerator.double() / denominator.double()

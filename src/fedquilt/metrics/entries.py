@@ -1,4 +1,4 @@
-"""Entries: scores and the labels that mean something, checked once before any metric."""
+"""Entries: scores with their known labels, checked once before any metric."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedquilt.core.errors import UserError
 
 @dataclass(frozen=True)
 class Entries:
-    """Scores and their truth; an entry that is not known is neither positive nor negative."""
+    """Scores and labels; an entry that is not known is neither positive nor negative."""
 
     scores: Tensor  # (N, C) floating
     positive: Tensor  # (N, C) bool
@@ -23,13 +23,13 @@ class Entries:
         return self.positive | self.negative
 
     def pooled(self) -> Entries:
-        """All classes as one binary problem with N * C samples."""
+        """Return all classes as one binary problem with N * C samples."""
         columns = (self.scores, self.positive, self.negative)
         return Entries(*(column.reshape(-1, 1) for column in columns))
 
 
 def read_entries(scores: Tensor, labels: Tensor, known: Tensor) -> Entries:
-    """Check three tensors of shape (N, C); labels that are not known may hold anything."""
+    """Check three tensors of shape (N, C); labels that are not known may have any value."""
     if scores.ndim != 2 or not scores.is_floating_point():
         raise UserError(
             "scores must be floating point of shape (samples, classes), found "

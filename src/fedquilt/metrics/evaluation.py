@@ -1,4 +1,4 @@
-"""evaluate(): a model's report on a data set; un-annotated entries are skipped."""
+"""evaluate(): a model's report on a data set; unannotated entries are skipped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Evaluation:
 
     every: int = 1  # rounds between evaluations; the last round is always evaluated
     threshold: float = 0.5
-    strict: bool = False  # True: positive above the threshold only, not at it
+    strict: bool = False  # True: positive only above the threshold, not at it
     batch_size: int = 256
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ def predict_probabilities(
     batch_size: int,
     device: torch.device,
 ) -> Tensor:
-    """Probabilities (N, C) for uint8 images, batch by batch."""
+    """Return probabilities (N, C) for uint8 images, computed in batches."""
     viewing, weights = task.viewing, moved(weights, device)
     batches = [
         forward(weights, normalise(pixels.to(device), viewing.mean, viewing.std)).logits

@@ -1,7 +1,6 @@
-"""PseudoLabelAudit: how many labels were filled in, and how many rightly.
+"""PseudoLabelAudit: how many pseudo-labels clients have, and how many are correct.
 
-It holds the hidden truth of a simulation. Clients' states come in, counts go out; nothing of it
-ever reaches a method.
+It holds labels that clients of a simulation have not annotated. Methods have no access to it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ class PseudoLabelAudit:
     def __init__(self, dataset: MultiLabelDataset, clients: Mapping[str, ClientData]) -> None:
         self._classes = dataset.classes
         self._truth = {name: dataset.labels[data.indices] for name, data in clients.items()}
-        self._hidden = {  # cells a client has not annotated, though the simulation knows them
+        self._hidden = {  # entries the data set knows and the client has not annotated
             name: dataset.known[data.indices] & ~data.known for name, data in clients.items()
         }
         self._latest: dict[str, Tensor] = {}
@@ -30,12 +29,12 @@ class PseudoLabelAudit:
             self._latest[client] = pseudo_labels.cpu()
 
     def summary(self) -> dict[str, dict[str, Any]] | None:
-        """Per class: filled in as positive and negative, and where the truth is known, how well."""
+        """Per class, the pseudo-labels and their precision and recall on hidden labels."""
         if not self._latest:
             return None
-        return {name: self._of_class(column) for column, name in enumerate(self._classes)}
+        return {name: self._class_summary(column) for column, name in enumerate(self._classes)}
 
-    def _of_class(self, column: int) -> dict[str, Any]:
+    def _class_summary(self, column: int) -> dict[str, Any]:
         names = sorted(self._latest)
         labels = torch.cat([self._latest[name][:, column] for name in names])
         truth = torch.cat([self._truth[name][:, column] for name in names])
@@ -51,7 +50,7 @@ class PseudoLabelAudit:
         }
 
 
-def _share(among: Tensor, right: Tensor) -> float | None:
-    """The share of ``among`` that is ``right``; None, not 0, when there is nothing to judge."""
+def _share(among: Tensor, correct: Tensor) -> float | None:
+    """Share of ``among`` that is ``correct``; None if ``among`` is empty."""
     count = int(among.sum())
-    return int((among & right).sum()) / count if count else None
+    return int((among & correct).sum()) / count if count else None

@@ -1,4 +1,4 @@
-"""Metrics of the scores' order, all classes at once: ROC-AUC and step-wise average precision."""
+"""Ranking metrics for all classes at once: ROC-AUC and step-wise average precision."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fedquilt.metrics.entries import Entries, read_entries
 class StepCurve(NamedTuple):
     """Counts at or above each distinct score of a class, highest first.
 
-    Tied samples form one step, held by the last of them; the other places carry no weight. Counts
-    stay integers, so the order of the samples cannot change a bit of the result.
+    Tied samples form one step, at the last of them; the other positions are ignored. Counts are
+    integers, so the result does not depend on the order of samples.
     """
 
     is_step: Tensor  # (C, N) bool
@@ -22,28 +22,27 @@ class StepCurve(NamedTuple):
     false_positives: Tensor  # (C, N) int64
 
     def roc_auc(self) -> Tensor:
-        """(C,) float64: a tie counts half; NaN (0 / 0) for a class of one kind only."""
-        risen, run = self.true_positives, self.false_positives
-        risen_before, run_before = self._before(risen), self._before(run)
-        doubled = ((run - run_before) * (risen + risen_before)).where(self.is_step, 0).sum(dim=1)
-        return doubled.double() / (2 * _total(risen) * _total(run)).double()
+        """(C,) float64: a tie counts half; NaN (0 / 0) without positives or without negatives."""
+        tp, fp = self.true_positives, self.false_positives
+        doubled = ((fp - self._before(fp)) * (tp + self._before(tp))).where(self.is_step, 0)
+        return doubled.sum(dim=1).double() / (2 * _total(tp) * _total(fp)).double()
 
     def average_precision(self) -> Tensor:
-        """(C,) float64: precision weighted by the rise of recall; NaN (0 / 0) without positives."""
-        risen, run = self.true_positives, self.false_positives
-        precision = risen.double() / (risen + run).clamp(min=1)  # nothing known so far: 0 / 1
-        gained = (risen - self._before(risen)).where(self.is_step, 0)
-        return (gained * precision).sum(dim=1) / _total(risen).double()
+        """(C,) float64: precision weighted by the gain in recall; NaN (0 / 0) without positives."""
+        tp, fp = self.true_positives, self.false_positives
+        precision = tp.double() / (tp + fp).clamp(min=1)  # 0 / 1 before the first known entry
+        gained = (tp - self._before(tp)).where(self.is_step, 0)
+        return (gained * precision).sum(dim=1) / _total(tp).double()
 
     def _before(self, counts: Tensor) -> Tensor:
-        """The count at the step before each place, which is 0 before the first."""
-        # Counts never fall along a curve, so the largest step so far is the latest step.
+        """Return the count at the previous step of each position; 0 before the first."""
+        # Counts never decrease along a curve, so the largest step so far is the latest step.
         latest = counts.where(self.is_step, 0).cummax(dim=1).values
         return torch.cat([torch.zeros_like(latest[:, :1]), latest[:, :-1]], dim=1)
 
 
 def step_curve(entries: Entries) -> StepCurve:
-    # Entries that are not known keep their places: neither positive nor negative, they add nothing.
+    # Entries that are not known stay in the curve; neither positive nor negative, they add 0.
     ordered, order = entries.scores.double().T.contiguous().sort(dim=1, descending=True)
     is_step = torch.ones_like(ordered, dtype=torch.bool)
     is_step[:, :-1] = ordered[:, :-1] != ordered[:, 1:]
@@ -54,7 +53,7 @@ def step_curve(entries: Entries) -> StepCurve:
 
 
 def roc_auc(scores: Tensor, labels: Tensor, known: Tensor) -> Tensor:
-    """(C,) float64: how probably a positive scores above a negative, a tie counting half."""
+    """(C,) float64: the probability that a positive scores above a negative; a tie counts half."""
     return step_curve(read_entries(scores, labels, known)).roc_auc()
 
 
@@ -64,5 +63,5 @@ def average_precision(scores: Tensor, labels: Tensor, known: Tensor) -> Tensor:
 
 
 def _total(counts: Tensor) -> Tensor:
-    """The count at the end of each curve, also of one without samples."""
+    """Return the count at the end of each curve; 0 for a curve without samples."""
     return counts.amax(dim=1) if counts.shape[1] else counts.sum(dim=1)

@@ -1,4 +1,4 @@
-"""score() and Report: every metric of a model, per class, averaged and over runs."""
+"""score() and Report: all metrics of a model, per class and averaged; means over reports."""
 
 from __future__ import annotations
 
@@ -32,50 +32,29 @@ from fedquilt.metrics.counts import (
 from fedquilt.metrics.entries import Entries, read_entries
 from fedquilt.metrics.ranking import step_curve
 
-
-def nan_to_none(value: Any) -> Any:
-    """Replace NaN in nested mappings and sequences, which become dicts and lists."""
-    if isinstance(value, float) and isnan(value):
-        return None
-    return _inside(value, nan_to_none)
-
-
-def none_to_nan(value: Any) -> Any:
-    """The inverse of :func:`nan_to_none`, for values where None can only mean undefined."""
-    return nan if value is None else _inside(value, none_to_nan)
-
-
-def _inside(value: Any, replace: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: replace(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [replace(item) for item in value]
-    return value
-
-
-RESTRICTED_AVERAGES = ("macro_auc", "map", "bacc", "macro_f1")
-ROUNDING = 0.01  # averaged bfloat16 probabilities may leave [0, 1] by this much
+SELECTED_AVERAGES = ("macro_auc", "map", "bacc", "macro_f1")
+ROUNDING = 0.01  # averaged bfloat16 probabilities may exceed [0, 1] by this much
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """The metrics of one model on one test set.
 
-    ``per_class`` holds NaN wherever a metric is undefined, whatever the policy; the policy acts in
-    ``averages`` alone. ``map`` is also called C-AP, ``overall_ap`` O-AP or micro-AP, ``overall_f1``
-    O-F1 or micro-F1. ``class_f1`` (CF1) is the harmonic mean of ``class_precision`` and
-    ``class_recall``, whereas ``macro_f1`` is the mean of the classes' F1.
+    ``per_class`` holds NaN where a metric is undefined; the policies apply to ``averages`` only.
+    ``map`` is also called C-AP, ``overall_ap`` O-AP or micro-AP, ``overall_f1`` O-F1 or micro-F1.
+    ``class_f1`` (CF1) is the harmonic mean of ``class_precision`` and ``class_recall``, whereas
+    ``macro_f1`` is the mean of the classes' F1.
     """
 
     classes: tuple[str, ...]
     per_class: dict[str, tuple[float, ...]]  # metric -> a value per class
     averages: dict[str, float]
-    defined: dict[str, int]  # class average -> in how many classes its metric is defined
-    zero_division: ZeroDivision = 0.0  # an undefined precision, recall or F1 in an average
-    undefined: Undefined = "skip"  # an undefined AUC, AP or BACC in an average
+    defined: dict[str, int]  # class average -> number of classes where its metric is defined
+    zero_division: ZeroDivision = 0.0  # the value of an undefined precision, recall or F1
+    undefined: Undefined = "skip"  # policy for an undefined AUC, AP or BACC
 
     def over_classes(self, selected: Sequence[bool]) -> dict[str, float]:
-        """The main class averages over the selected classes, with this report's policies."""
+        """Return the main class averages over the selected classes, with this report's policies."""
         if len(selected) != len(self.classes):
             raise UserError(
                 f"found {len(selected)} selections for {len(self.classes)} classes; "
@@ -83,10 +62,10 @@ class Report:
             )
         kept = {name: tuple(compress(values, selected)) for name, values in self.per_class.items()}
         averages = class_averages(kept, self.zero_division, self.undefined)
-        return {name: averages[name] for name in RESTRICTED_AVERAGES}
+        return {name: averages[name] for name in SELECTED_AVERAGES}
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON, which has no NaN: undefined values become None."""
+        """Return a dict for JSON, in which undefined values are None instead of NaN."""
         plain: dict[str, Any] = nan_to_none(asdict(self))
         return plain
 
@@ -123,10 +102,11 @@ def score(
 
     Args:
         threshold: one number, or one per class.
-        strict: predict a class above its threshold only, not at it.
-        zero_division: what an undefined precision, recall or F1 counts as in an average; ``"nan"``
+        strict: predict a class only above its threshold, not at it.
+        zero_division: the value of an undefined precision, recall or F1 in an average; ``"nan"``
             makes the average undefined too, ``"skip"`` leaves the class out.
-        undefined: the same for AUC, AP and BACC (of which only the undefined half counts as 0).
+        undefined: the same for AUC, AP and BACC; with ``"zero"`` only the undefined half of BACC
+            is 0.
     """
     check_policies(zero_division, undefined)
     entries = read_entries(probabilities, labels, known)
@@ -182,7 +162,7 @@ def _per_class(entries: Entries, counts: Counts) -> dict[str, tuple[float, ...]]
 def _overall(
     entries: Entries, counts: Counts, zero_division: ZeroDivision, undefined: Undefined
 ) -> dict[str, float]:
-    """The metrics of all classes as one binary problem; here "skip" leaves nothing, hence NaN."""
+    """Metrics of all classes as one binary problem; the policy "skip" gives NaN if undefined."""
     curve, pooled = step_curve(entries.pooled()), counts.pooled()
     ranked = {"micro_auc": curve.roc_auc(), "overall_ap": curve.average_precision()}
     divided = {
@@ -199,18 +179,18 @@ def _overall(
 
 def _class_f1(averages: Mapping[str, float], zero_division: ZeroDivision) -> float:
     precision, recall = averages["class_precision"], averages["class_recall"]
-    if precision + recall == 0:  # the limit is 0, also under the policy that counts 0 / 0 as 1
+    if precision + recall == 0:  # the limit is 0, even if the policy sets 0 / 0 to 1
         return nan if isnan(substitute_for(zero_division)) else 0.0
     return 2 * precision * recall / (precision + recall)
 
 
 def mean_over_reports(reports: Collection[Report]) -> dict[str, float | None]:
-    """Every average, over the reports where it is defined."""
+    """Mean of every average over the reports where it is defined."""
     return {name: _mean(values) for name, values in _defined(reports).items()}
 
 
 def deviation_over_reports(reports: Collection[Report]) -> dict[str, float | None]:
-    """The standard deviation of a sample; None below two reports."""
+    """Sample standard deviation of every average; None for fewer than two reports."""
     return {
         name: statistics.stdev(values) if len(values) > 1 else None
         for name, values in _defined(reports).items()
@@ -218,12 +198,12 @@ def deviation_over_reports(reports: Collection[Report]) -> dict[str, float | Non
 
 
 def count_over_reports(reports: Collection[Report]) -> dict[str, int]:
-    """In how many reports each average is defined."""
+    """Number of reports in which each average is defined."""
     return {name: len(values) for name, values in _defined(reports).items()}
 
 
 def class_mean_over_reports(reports: Collection[Report], metric: str) -> dict[str, float | None]:
-    """A metric by class, over the reports where it is defined."""
+    """Mean of a metric per class over the reports where it is defined."""
     classes = next(iter(reports)).classes
     columns = zip(*(report.per_class[metric] for report in reports))
     return {name: _mean(column) for name, column in zip(classes, columns)}
@@ -237,3 +217,23 @@ def _defined(reports: Collection[Report]) -> dict[str, list[float]]:
 def _mean(values: Iterable[float]) -> float | None:
     defined = defined_only(values)
     return statistics.fmean(defined) if defined else None
+
+
+def nan_to_none(value: Any) -> Any:
+    """Replace NaN by None in nested mappings and sequences, which become dicts and lists."""
+    if isinstance(value, float) and isnan(value):
+        return None
+    return _map_items(value, nan_to_none)
+
+
+def none_to_nan(value: Any) -> Any:
+    """Replace None by NaN; the inverse of :func:`nan_to_none` if None only means undefined."""
+    return nan if value is None else _map_items(value, none_to_nan)
+
+
+def _map_items(value: Any, replace: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: replace(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [replace(item) for item in value]
+    return value

@@ -14,10 +14,10 @@ LABELS = torch.tensor([[1, 1, 0], [0, 0, 0]])
 
 
 def report_with_auc(first: bool, second: bool) -> Report:
-    """AUC 1 for a class in the right order and 0 otherwise; class c has no positive, so none."""
+    """AUC 1 for a class ranked correctly, else 0; undefined for class c, without positives."""
     probabilities = torch.full((2, 3), 0.5)
-    for column, is_right in enumerate((first, second)):
-        probabilities[0, column] += 0.2 if is_right else -0.2
+    for column, is_correct in enumerate((first, second)):
+        probabilities[0, column] += 0.2 if is_correct else -0.2
     return score(probabilities, LABELS, torch.ones_like(LABELS).bool(), CLASSES)
 
 
@@ -53,7 +53,7 @@ def test_a_model_per_client():
     assert set(result["mean"]["annotated"]) == {"macro_auc", "map", "bacc", "macro_f1"}
 
 
-def test_nobody_has_unannotated_classes():
+def test_without_unannotated_classes_their_mean_is_undefined():
     result = by_annotation_status(report_with_auc(True, True), {"north": [True, True, True]})
     assert all(isnan(value) for value in result["mean"]["unannotated"].values())
     assert set(result["client_count"]["unannotated"].values()) == {0}

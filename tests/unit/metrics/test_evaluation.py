@@ -1,4 +1,4 @@
-"""evaluate(): probabilities from a model, and a report that skips what nobody annotated."""
+"""evaluate(): probabilities from a model, and a report that skips unannotated entries."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def dataset(count: int = 30) -> MultiLabelDataset:
     )
 
 
-def telling(logits: Tensor):
-    """A forward function that answers with the given logits, batch after batch."""
-    place = 0
+def fixed(logits: Tensor):
+    """A forward function that returns the given logits, batch by batch."""
+    end = 0
 
     def forward(weights: Weights, images: Tensor) -> Output:
-        nonlocal place
-        place += len(images)
-        return Output(images.flatten(1), logits[place - len(images) : place])
+        nonlocal end
+        end += len(images)
+        return Output(images.flatten(1), logits[end - len(images) : end])
 
     return forward
 
 
-def test_the_same_probabilities_whatever_the_batch():
+def test_probabilities_do_not_depend_on_the_batch_size():
     federation = make_federation(backbone="small-resnet")
     workspace = Workspace.of(federation.task, CPU)
     weights = read_weights(workspace.training)
@@ -64,7 +64,7 @@ def test_the_same_probabilities_whatever_the_batch():
 
 
 def test_evaluation_changes_no_weights():
-    """Batch norm's running statistics must not learn from test images."""
+    """Batch norm's running statistics must not be updated with test images."""
     federation = make_federation(backbone="small-resnet")
     workspace = Workspace.of(federation.task, CPU)
     weights = read_weights(workspace.training)
@@ -76,7 +76,7 @@ def test_evaluation_changes_no_weights():
         assert all(torch.equal(now, old[name]) for name, now in read_weights(network).items())
 
 
-def test_the_images_are_normalised_as_the_task_says():
+def test_the_images_are_normalised_with_the_tasks_mean_and_std():
     task = make_federation().task
     seen = []
 
@@ -90,41 +90,39 @@ def test_the_images_are_normalised_as_the_task_says():
     assert seen[0].amin(dim=(1, 2, 3)).tolist() == seen[0].amax(dim=(1, 2, 3)).tolist() == [-1, 1]
 
 
-def test_a_perfect_model_is_perfect():
+def test_a_perfect_model_has_perfect_metrics():
     data, task = dataset(), make_federation().task
-    report = evaluate(
-        telling(20.0 * data.labels - 10), {}, data, task, Evaluation(batch_size=8), CPU
-    )
+    report = evaluate(fixed(20.0 * data.labels - 10), {}, data, task, Evaluation(batch_size=8), CPU)
     assert report.classes == CLASSES
     assert report.averages["macro_auc"] == 1.0
     assert report.averages["macro_f1"] == 1.0
 
 
-def test_what_is_not_annotated_is_skipped():
+def test_unannotated_entries_are_skipped():
     data, task = dataset(), make_federation().task
     logits = 20.0 * data.labels - 10
     known = data.known.clone()
     known[:5] = False
-    logits[:5] = -logits[:5]  # wrong, where nobody can tell
+    logits[:5] = -logits[:5]  # wrong, where it is not known
     partly = replace(data, known=known)
-    assert evaluate(telling(logits), {}, partly, task, Evaluation(), CPU).averages["macro_f1"] == 1
-    whole = evaluate(telling(logits), {}, data, task, Evaluation(), CPU)
+    assert evaluate(fixed(logits), {}, partly, task, Evaluation(), CPU).averages["macro_f1"] == 1
+    whole = evaluate(fixed(logits), {}, data, task, Evaluation(), CPU)
     assert whole.averages["macro_f1"] < 1
 
 
 @pytest.mark.parametrize(("strict", "recall"), [(False, 1.0), (True, 0.0)])
-def test_at_the_threshold_strictness_decides(strict, recall):
+def test_strict_applies_at_the_threshold(strict, recall):
     data, task = dataset(), make_federation().task
     settings = Evaluation(strict=strict)
-    report = evaluate(telling(torch.zeros(30, 3)), {}, data, task, settings, CPU)  # all 0.5
+    report = evaluate(fixed(torch.zeros(30, 3)), {}, data, task, settings, CPU)  # all 0.5
     assert report.averages["class_recall"] == recall
 
 
 @pytest.mark.parametrize(
     "settings", [{"every": 0}, {"every": -1}, {"batch_size": 0}, {"threshold": float("nan")}]
 )
-def test_impossible_settings_are_refused(settings):
-    """Otherwise a run ends in a division by zero, after its first round."""
+def test_invalid_settings_are_refused(settings):
+    """Otherwise a run fails with a division by zero after its first round."""
     (name,) = settings
     with pytest.raises(UserError, match=name):
         Evaluation(**settings)

@@ -34,7 +34,7 @@ def test_a_threshold_per_class(kind):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 @pytest.mark.parametrize("threshold", [0.3, [0.3, 0.3]])
 def test_a_score_at_the_threshold_in_any_precision(dtype, threshold):
-    # float32 0.3 is above the Python number 0.3, float16 0.3 below it: both mean "at 0.3".
+    # float32 0.3 is above Python's 0.3, float16 0.3 is below it: both count as at 0.3.
     scores = SCORES.double().to(dtype)
     scores[:2, 0] = 0.3
     inclusive = count(scores, LABELS, KNOWN, threshold=threshold)

@@ -19,9 +19,9 @@ def everything(values: torch.Tensor) -> torch.Tensor:
 
 def test_ties_count_half():
     scores, labels = column(0.9, 0.5, 0.5, 0.1), column(1, 1, 0, 0)
-    # Pairs: two for 0.9, a half and one for the tied positive: 3.5 of 4.
+    # Pairs: 2 for 0.9, and 0.5 + 1 for the tied positive: 3.5 of 4.
     assert roc_auc(scores, labels, everything(scores)).item() == 3.5 / 4
-    # Half of the recall at precision 1, then the tied pair at precision 2/3.
+    # Half of the recall at precision 1, the other half at precision 2/3.
     assert average_precision(scores, labels, everything(scores)).item() == pytest.approx(5 / 6)
 
 
@@ -57,7 +57,7 @@ def test_unknown_entries_are_skipped():
     assert average_precision(scores, labels, known).item() == 0.5
 
 
-def test_scores_that_differ_in_the_last_bit_are_no_tie():
+def test_scores_that_differ_in_the_last_bit_are_not_tied():
     low = torch.tensor(0.5, dtype=torch.float64)
     high = torch.nextafter(low, torch.tensor(1.0, dtype=torch.float64))
     scores = torch.stack([low, high]).unsqueeze(1)

@@ -82,7 +82,7 @@ def test_zero_division(zero_division, precision, recall, class_f1, macro_f1):
     assert averages["macro_f1"] == macro_f1
 
 
-def test_zero_counts_only_the_missing_half_of_bacc():
+def test_zero_replaces_only_the_undefined_half_of_bacc():
     # AUC 1, 0 (0.1 below 0.2), -, -; AP 1, 1/2, -, -; BACC 1, 1/2, then specificity 1/2 and none.
     skipped, zeroed = small_report().averages, small_report(undefined="zero").averages
     assert [skipped[name] for name in ("macro_auc", "map", "bacc")] == [1 / 2, 3 / 4, 3 / 4]
@@ -129,17 +129,17 @@ def test_class_f1_of_two_zeros(zero_division, expected):
     assert averages["class_f1"] == expected
 
 
-def test_rows_are_judged_by_their_known_entries():
+def test_samples_are_scored_by_their_known_entries():
     probabilities = torch.tensor([[0.9, 0.9], [0.9, 0.9], [0.9, 0.9]])
     labels = torch.tensor([[1, 0], [1, 0], [0, 0]])
     known = torch.tensor([[True, False], [True, True], [False, False]])
     averages = score(probabilities, labels, known, ["a", "b"]).averages
-    assert averages["subset_accuracy"] == 1 / 2  # the last row has nothing to judge
+    assert averages["subset_accuracy"] == 1 / 2  # the last sample has no known entry
     assert averages["hamming"] == 1 / 3
 
 
 @pytest.mark.parametrize("garbage", [7.0, float("nan"), 1.0, -1.0])
-def test_labels_that_are_not_known_change_nothing(garbage):
+def test_labels_that_are_not_known_have_no_effect(garbage):
     generator = torch.Generator().manual_seed(3)
     probabilities = torch.rand(40, 4, generator=generator)
     labels = (torch.rand(40, 4, generator=generator) < 0.4).float()
@@ -165,7 +165,7 @@ def test_a_threshold_per_class():
     assert recall[:2] == (0, 1)
 
 
-def test_stored_as_json_and_read_again():
+def test_json_round_trip():
     report = small_report(zero_division="skip", undefined="zero")
     text = json.dumps(report.to_dict(), allow_nan=False)
     again = Report.from_dict(json.loads(text))
@@ -181,7 +181,7 @@ def test_undefined_averages_are_read_as_nan():
     assert isnan(Report.from_dict(report.to_dict()).averages["macro_auc"])
 
 
-def test_stored_reports_must_be_whole():
+def test_stored_reports_must_be_complete():
     stored = small_report().to_dict()
     with pytest.raises(UserError, match="did you mean 'averages'"):
         Report.from_dict({**stored, "average": {}})

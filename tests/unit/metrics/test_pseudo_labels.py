@@ -1,4 +1,4 @@
-"""How many labels were filled in, and how many rightly, counted by hand."""
+"""Pseudo-labels and how many of them are correct, counted by hand."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ def test_a_method_without_pseudo_labels_has_no_summary():
 
 def test_counts_by_hand():
     counted = audit()
-    # Class one is hidden from x, where the truth is 0, 1, 1; it says 1, 1 and leaves one open.
+    # Class one is hidden from x, where the truth is 0, 1, 1; it fills in 1, 1 and leaves one open.
     counted.record("x", tags([[1, -1], [1, -1], [-1, -1]]))
-    # Class two is hidden from y, where the truth is 1, 1; it says 0 and 1.
+    # Class two is hidden from y, where the truth is 1, 1; it fills in 0 and 1.
     counted.record("y", tags([[-1, 0], [-1, 1]]))
     assert counted.summary() == {
         "one": {
             "positives": 2,
             "negatives": 0,
-            "positive_precision": 0.5,  # image 0 rightly, image 3 wrongly
-            "positive_recall": 0.5,  # of images 0 and 1 it found the first
-            "negative_precision": None,  # it said 0 nowhere
-            "negative_recall": 0.0,  # and missed image 3
+            "positive_precision": 0.5,  # image 0 is correct, image 3 is wrong
+            "positive_recall": 0.5,  # image 0 of images 0 and 1
+            "negative_precision": None,  # no 0 was filled in
+            "negative_recall": 0.0,  # image 3 is missed
         },
         "two": {
             "positives": 1,
@@ -63,7 +63,7 @@ def test_counts_by_hand():
             "positive_precision": 1.0,
             "positive_recall": 0.5,
             "negative_precision": 0.0,
-            "negative_recall": None,  # no hidden 0 there is
+            "negative_recall": None,  # there is no hidden 0
         },
     }
 
@@ -76,16 +76,16 @@ def test_the_latest_state_of_a_client_counts():
     assert counted.summary()["two"]["negatives"] == 0
 
 
-def test_clients_that_have_not_reported_do_not_count():
+def test_clients_without_a_record_do_not_count():
     counted = audit()
     counted.record("y", tags([[-1, 1], [-1, 1]]))
     assert counted.summary()["one"]["positive_recall"] is None
     assert counted.summary()["two"]["positive_recall"] == 1.0
 
 
-def test_what_nobody_knows_is_counted_but_not_judged():
+def test_labels_unknown_to_the_data_set_are_counted_but_not_scored():
     known = torch.ones(5, 2, dtype=torch.bool)
-    known[4, 1] = False  # blank in the data itself
+    known[4, 1] = False  # missing in the data set
     counted = audit(known)
     counted.record("y", tags([[-1, 1], [-1, 0]]))
     two = counted.summary()["two"]
@@ -94,7 +94,7 @@ def test_what_nobody_knows_is_counted_but_not_judged():
     assert (two["negative_precision"], two["negative_recall"]) == (None, None)
 
 
-def test_the_order_of_reports_does_not_matter():
+def test_the_order_of_records_does_not_matter():
     one, two = audit(), audit()
     reports = {"x": tags([[1, -1], [1, -1], [0, -1]]), "y": tags([[-1, 0], [-1, 1]])}
     for name, report in reports.items():

@@ -1,4 +1,4 @@
-"""DICOM files of a few pixels, for tests of what reads them."""
+"""DICOM files of a few pixels, for tests of the DICOM reader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CT_IMAGE = "1.2.840.10008.5.1.4.1.1.2"
 def write_dicom(
     path: Path, values: np.ndarray, sop_class: str = SECONDARY_CAPTURE, **elements: Any
 ) -> Path:
-    """An uncompressed grey image of these stored values; ``elements`` are set last."""
+    """Write an uncompressed grey image of these stored values; ``elements`` are set last."""
     pydicom = pytest.importorskip("pydicom")
     from pydicom.uid import ExplicitVRLittleEndian, generate_uid
 

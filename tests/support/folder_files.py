@@ -40,8 +40,8 @@ def read(
     return read_labels(path / "labels.csv", settings, problems), problems
 
 
-def told(problems: Problems) -> str:
-    """Everything a person on the user's own machine is told, as one text."""
+def full_report(problems: Problems) -> str:
+    """All problems as one text, with the private details that only the user sees."""
     parts = []
     for problem in problems:
         parts += [problem.title, *problem.lines(private=True), problem.kind.advice]

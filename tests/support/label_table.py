@@ -1,4 +1,4 @@
-"""LabelTable: labels without images, for tests of what looks at labels only, and some of them."""
+"""LabelTable: labels without images, for tests of partitions and annotation rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class LabelTable:
-    """The least that partitions and annotations need: a ``fedquilt.data.dataset.LabelView``."""
+    """The smallest ``fedquilt.data.dataset.LabelView``."""
 
     labels: Tensor  # (N, C) uint8, meaningful only where known
     known: Tensor  # (N, C) bool
@@ -29,7 +29,7 @@ def table(labels: Tensor | list[list[int]], known: Tensor | None = None) -> Labe
 
 
 def random_table(images: int = 600, classes: int = 6, seed: int = 0) -> LabelTable:
-    """Rare and frequent classes, a fifth of the cells blank, four sites and 97 patients."""
+    """Rare and frequent classes, a fifth of the entries unannotated, 4 sites and 97 patients."""
     generator = torch.Generator().manual_seed(seed)
     shares = torch.linspace(0.05, 0.5, classes)
     labels = (torch.rand(images, classes, generator=generator) < shares).to(torch.uint8)
@@ -42,7 +42,7 @@ def random_table(images: int = 600, classes: int = 6, seed: int = 0) -> LabelTab
 
 
 def composites(classes: int, singles: int, per_pair: int) -> LabelTable:
-    """As FedNCA-ML's data: images of one class and of every pair of classes."""
+    """Like FedNCA-ML's data: images of one class and of every pair of classes."""
     rows = [[c] for c in range(classes) for _ in range(singles)]
     rows += [list(pair) for pair in combinations(range(classes), 2) for _ in range(per_pair)]
     labels = torch.zeros(len(rows), classes, dtype=torch.uint8)

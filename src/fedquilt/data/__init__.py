@@ -1,1 +1,1 @@
-"""Images and labels with their annotation mask; clients, annotations, batches."""
+"""Data sets with an annotation mask, their split over clients, and batches."""

@@ -30,7 +30,7 @@ UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZip
 
 @dataclass(frozen=True, eq=False)
 class Holding:
-    """One client's images, by their row in the data, and which of their labels it annotated."""
+    """One client's images, as indices into the data set, and which of their labels it annotated."""
 
     name: str
     indices: Tensor  # (n,) int64
@@ -43,13 +43,14 @@ class Holding:
             raise ValueError(f"known of {self.name!r} must be bool of shape (n, C)")
         if len(self.known) != len(self.indices):
             raise ValueError(
-                f"known of {self.name!r} has {len(self.known)} rows for {len(self.indices)} images"
+                f"known of {self.name!r} has {len(self.known)} rows, expected one for each of "
+                f"{len(self.indices)} images"
             )
 
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """What a partition and an annotation rule gave; equal allocations have equal hashes."""
+    """The result of a partition and an annotation rule; equal allocations have equal hashes."""
 
     holdings: tuple[Holding, ...]
     classes: tuple[str, ...]
@@ -58,36 +59,38 @@ class Allocation:
     def __post_init__(self) -> None:
         names = [holding.name for holding in self.holdings]
         if not names or len(set(names)) != len(names):
-            raise ValueError("an allocation needs at least one client, and distinct client names")
+            raise ValueError(
+                "an allocation needs at least one client, and client names must differ"
+            )
         for holding in self.holdings:
             if holding.known.shape[1] != len(self.classes):
                 raise ValueError(
-                    f"known of {holding.name!r} has {holding.known.shape[1]} columns "
-                    f"for {len(self.classes)} classes"
+                    f"known of {holding.name!r} has {holding.known.shape[1]} columns, expected one "
+                    f"for each of {len(self.classes)} classes"
                 )
-        # Tuples become lists here rather than on the way through a file.
+        # Tuples become lists now, so that a loaded allocation equals the saved one.
         object.__setattr__(self, "protocol", json.loads(_json(self.protocol)))
 
     @property
     def hash(self) -> str:
-        """SHA-256 of the content, the same on every platform and for every order of keys."""
+        """SHA-256 of the content; does not depend on the platform or on the order of keys."""
         digest = hashlib.sha256(self._header().encode())
         for array, dtype in zip(self._arrays(), ("<i8", "u1")):
             digest.update(np.ascontiguousarray(array, dtype=dtype).tobytes())
         return digest.hexdigest()
 
     def annotation_map(self) -> Tensor:
-        """(K, C) bool: the client has annotated the class for at least one of its images."""
+        """(K, C) bool: whether the client annotated the class in at least one image."""
         return torch.stack([holding.known.any(dim=0) for holding in self.holdings])
 
     def positive_counts(self, labels: Tensor) -> Tensor:
-        """(K, C) int64: each client's annotated positives, given the labels of the whole data."""
+        """(K, C) int64: annotated positives per client; ``labels`` are those of the data set."""
         return torch.stack(
             [((labels[each.indices] == 1) & each.known).sum(dim=0) for each in self.holdings]
         )
 
     def save(self, path: Path) -> None:
-        """Write one ``.npz`` of plain arrays; a reader sees the whole file or none of it."""
+        """Write one ``.npz`` file of plain arrays, atomically."""
         indices, known = self._arrays()
         content = io.BytesIO()
         np.savez_compressed(
@@ -98,7 +101,7 @@ class Allocation:
 
     @classmethod
     def load(cls, path: Path) -> Allocation:
-        """Read what :meth:`save` wrote, and refuse a file whose content does not match its hash."""
+        """Read a file written by :meth:`save` and verify its hash."""
         try:
             with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 header, stored = json.loads(str(file["header"])), str(file["hash"])
@@ -109,12 +112,13 @@ class Allocation:
             ) from None
         except UNREADABLE as error:
             raise UserError(
-                f"{path} is not a whole allocation file ({error}); make it again from its recipe"
+                f"{path} is not a complete allocation file ({error}); create it again from its "
+                "recipe"
             ) from error
         if allocation.hash != stored:
             raise UserError(
                 f"{path} was altered after it was written: its content has the hash "
-                f"{allocation.hash}, recorded is {stored}; make it again from its recipe"
+                f"{allocation.hash}, expected {stored}; create it again from its recipe"
             )
         return allocation
 
@@ -123,11 +127,12 @@ class Allocation:
         if header["format"] != FORMAT:
             raise ValueError(f"its format is {header['format']!r}, expected {FORMAT!r}")
         if sum(header["sizes"]) != len(indices) or len(indices) != len(known):
-            raise ValueError("its arrays do not have one row per held image")
+            raise ValueError("its arrays do not have one row per image")
         starts = np.cumsum(header["sizes"])[:-1]
-        parts = zip(header["names"], np.split(indices, starts), np.split(known, starts))
+        per_client = zip(header["names"], np.split(indices, starts), np.split(known, starts))
         holdings = tuple(
-            Holding(name, torch.tensor(rows), torch.tensor(cells)) for name, rows, cells in parts
+            Holding(name, torch.tensor(index), torch.tensor(mask))
+            for name, index, mask in per_client
         )
         return cls(holdings, tuple(header["classes"]), header["protocol"])
 
@@ -143,7 +148,7 @@ class Allocation:
         )
 
     def _arrays(self) -> tuple[Any, Any]:
-        """All clients' rows one after another: (total,) int64 and (total, C) bool."""
+        """Indices (total,) int64 and ``known`` (total, C) bool of all clients, concatenated."""
         indices = torch.cat([holding.indices for holding in self.holdings])
         known = torch.cat([holding.known for holding in self.holdings])
         return indices.cpu().numpy(), known.cpu().numpy()
@@ -156,64 +161,66 @@ def _json(value: object) -> str:
 def allocate(
     data: LabelView, partition: Partition, annotation: Annotation, seed: int
 ) -> Allocation:
-    """Who holds which images and knows which of their labels.
+    """Assign images and annotations to clients.
 
-    A label is known where the data, the client's annotation rule and the partition all allow it.
+    A label is known where the data, the annotation rule and the partition all say so.
     """
-    _refuse_blank_cells(data, annotation)
+    _check_complete(data, annotation)
     assignment = partition.assign(data, seed)
-    _refuse_empty_clients(assignment)
+    _check_no_empty_client(assignment)
     mask = annotation.mask(assignment.names, data.classes, seed)
     holdings = []
-    for position, (name, rows) in enumerate(zip(assignment.names, assignment.indices)):
-        known = data.known[rows] & mask[position]
+    for position, (name, indices) in enumerate(zip(assignment.names, assignment.indices)):
+        known = data.known[indices] & mask[position]
         if assignment.known is not None:
             known &= assignment.known[position]
-        holdings.append(Holding(name, rows, known))
+        holdings.append(Holding(name, indices, known))
     protocol = {
-        "partition": _described(partition, PARTITIONS),
-        "annotation": _described(annotation, ANNOTATIONS),
+        "partition": _description(partition, PARTITIONS),
+        "annotation": _description(annotation, ANNOTATIONS),
         "seed": seed,
         "images": len(data.labels),
         "notes": dict(assignment.notes),
     }
     allocation = Allocation(tuple(holdings), data.classes, protocol)
-    _refuse_unannotated_classes(allocation)
+    _check_every_class_annotated(allocation)
     return allocation
 
 
-def _described(setting: Partition | Annotation, table: Mapping[str, str]) -> dict[str, Any]:
-    """The name a recipe uses for it (an outside one: where it is defined), and its settings."""
+def _description(setting: Partition | Annotation, table: Mapping[str, str]) -> dict[str, Any]:
+    """The registry name (of a user's own class: module and class name) and the settings."""
     place = f"{type(setting).__module__}:{type(setting).__qualname__}"
     names = {entry: name for name, entry in table.items()}
     return {"name": names.get(place, place), **asdict(setting)}
 
 
-def _refuse_blank_cells(data: LabelView, annotation: Annotation) -> None:
+def _check_complete(data: LabelView, annotation: Annotation) -> None:
     if annotation.needs_complete_data and not bool(data.known.all()):
-        name, share = _described(annotation, ANNOTATIONS)["name"], 1 - data.known.float().mean()
+        name, share = _description(annotation, ANNOTATIONS)["name"], 1 - data.known.float().mean()
         raise UserError(
             f"annotation {name!r} needs data in which every label is annotated, but "
-            f"{share.item():.1%} are not; use 'recorded' to keep the annotations as they are"
+            f"{share.item():.1%} are not; use 'recorded' to keep the annotations of the data"
         )
 
 
-def _refuse_empty_clients(assignment: Assignment) -> None:
-    empty = [name for name, rows in zip(assignment.names, assignment.indices) if not len(rows)]
+def _check_no_empty_client(assignment: Assignment) -> None:
+    empty = [
+        name for name, indices in zip(assignment.names, assignment.indices) if not len(indices)
+    ]
     if empty:
         raise UserError(
             f"the partition leaves {', '.join(empty)} without images; "
-            "use fewer clients, or ask for a smallest_client of at least 1"
+            "use fewer clients, or set smallest_client to at least 1"
         )
 
 
-def _refuse_unannotated_classes(allocation: Allocation) -> None:
+def _check_every_class_annotated(allocation: Allocation) -> None:
     has_annotator = allocation.annotation_map().any(dim=0).tolist()
-    orphans = [
+    unannotated = [
         name for name, is_annotated in zip(allocation.classes, has_annotator) if not is_annotated
     ]
-    if orphans:
+    if unannotated:
         raise UserError(
-            f"no client annotates {', '.join(orphans)}, so nothing could be learnt about it; "
+            f"no client annotates {', '.join(unannotated)}, so nothing can be learnt about it; "
             "leave the class out, let another client annotate it, or change the seed"
         )

@@ -1,4 +1,4 @@
-"""One client's batches of a round: shuffled, gathered, augmented and normalised."""
+"""Batches of one client: samples drawn from pools, augmented and normalised."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedquilt.data.augmentation.draws import sent
+from fedquilt.data.augmentation.draws import to_device
 from fedquilt.data.augmentation.views import Preprocessing, make_view
 from fedquilt.data.client_data import ClientData
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Images that a step draws from, so many at a time."""
+    """Samples from which each step takes ``batch_size``."""
 
     batch_size: int
-    views: tuple[str, ...]  # the augmentations each batch carries
-    rows: Tensor | None = None  # row numbers in the client's data; all of them if left out
-    whole: bool = False  # full batches only: batches that are paired must be equally long
-    shuffles: bool = True  # or all in order, to the last: to look at, not to train on
+    views: tuple[str, ...]  # roles of the views in each batch: weak, strong or plain
+    rows: Tensor | None = None  # indices into the client's data; None: all samples
+    whole: bool = False  # full batches only, for pools whose batches are paired
+    shuffles: bool = True  # False: all samples in order, for passes that do not train
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a loss sees; ``labels`` mean something only where ``known``."""
+    """The input of a loss; ``labels`` are meaningful only where ``known``."""
 
-    views: tuple[Tensor, ...]  # each (B, channels, height, width) float32, as the method asked
+    views: tuple[Tensor, ...]  # each (B, channels, height, width) float32, in the pool's order
     labels: Tensor  # (B, C) float32
     known: Tensor  # (B, C) bool
-    rows: Tensor  # (B,) row numbers in the client's data
-    drawn: Tensor | None = None  # the step's random numbers, if the method draws any
-    beside: tuple[Batch, ...] = ()  # one from every further pool
+    rows: Tensor  # (B,) indices into the client's data
+    drawn: Tensor | None = None  # the step's random numbers, if the method samples noise
+    beside: tuple[Batch, ...] = ()  # one batch from each further pool
 
 
 def train_batches(
     data: ClientData,
     pool: Pool,
-    viewing: Preprocessing,
+    preprocessing: Preprocessing,
     *,
     step_count: int,
     order: torch.Generator,
@@ -49,70 +49,71 @@ def train_batches(
 ) -> Iterator[Batch]:
     """Yield ``step_count`` batches.
 
-    Order and augmentation have generators of their own, so that methods which ask for different
-    views still see the same images in the same order.
+    Order and augmentation use separate generators, so that methods with different views see the
+    same images in the same order.
     """
     for rows in row_batches(pool, len(data), step_count, order, data.indices.device):
-        yield make_batch(data, rows, pool.views, viewing, augmentation, device)
+        yield make_batch(data, rows, pool.views, preprocessing, augmentation, device)
 
 
 def row_batches(
     pool: Pool, size: int, step_count: int, order: torch.Generator, device: torch.device
 ) -> Iterator[Tensor]:
-    """The rows of ``step_count`` batches, reshuffled whenever the pool has been seen.
+    """Yield the indices of ``step_count`` batches; reshuffle the pool after each epoch.
 
-    A pool's own rows are looked up on ``device``, where the images are: rows that a GPU has yet
-    to find need not come to the host, which would have to wait for them.
+    ``pool.rows`` is indexed on ``device``, where the images are: a copy to the host would wait
+    for the GPU to compute them.
     """
     count, per_epoch = size if pool.rows is None else len(pool.rows), pool_steps(pool, size)
     for step in range(step_count):
         if step % per_epoch == 0:
             drawn = torch.randperm(count, generator=order) if pool.shuffles else torch.arange(count)
-            rows = drawn if pool.rows is None else _at(pool.rows, drawn, device)
+            rows = drawn if pool.rows is None else _take(pool.rows, drawn, device)
             batches = rows.split(pool.batch_size)
         yield batches[step % per_epoch]
 
 
 def ordered_batches(
     data: ClientData,
-    viewing: Preprocessing,
+    preprocessing: Preprocessing,
     augmentation: torch.Generator,
     device: torch.device,
     view: str,
     batch_size: int,
 ) -> Iterator[Batch]:
-    """Every image once, in the order the client holds them."""
+    """Yield every sample once, in the client's order."""
     for rows in torch.arange(len(data)).split(batch_size):
-        yield make_batch(data, rows, (view,), viewing, augmentation, device)
+        yield make_batch(data, rows, (view,), preprocessing, augmentation, device)
 
 
 def make_batch(
     data: ClientData,
     rows: Tensor,
     views: tuple[str, ...],
-    viewing: Preprocessing,
+    preprocessing: Preprocessing,
     augmentation: torch.Generator,
     device: torch.device,
 ) -> Batch:
-    pixels = data.pixels(sent(rows, data.indices.device)).to(device)
-    rows = sent(rows, data.labels.device)
+    """Gather the samples at ``rows`` on ``device`` and make their views."""
+    pixels = data.pixels(to_device(rows, data.indices.device)).to(device)
+    rows = to_device(rows, data.labels.device)
+    mean, std = preprocessing.mean, preprocessing.std
     return Batch(
         views=tuple(
-            make_view(pixels, viewing.view(name), viewing.mean, viewing.std, augmentation)
-            for name in views
+            make_view(pixels, preprocessing.view(name), mean, std, augmentation) for name in views
         ),
         labels=data.labels.index_select(0, rows).to(device, torch.float32),
         known=data.known.index_select(0, rows).to(device),
-        rows=sent(rows, device),
+        rows=to_device(rows, device),
     )
 
 
-def _at(rows: Tensor, places: Tensor, device: torch.device) -> Tensor:
-    return sent(rows, device).index_select(0, sent(places, device))
+def _take(rows: Tensor, positions: Tensor, device: torch.device) -> Tensor:
+    return to_device(rows, device).index_select(0, to_device(positions, device))
 
 
 def pool_steps(pool: Pool, size: int) -> int:
-    """How many steps see all of a pool; ``size`` is the client's images."""
+    """The number of steps in one epoch of a pool; ``size`` is the client's number of images."""
     count = size if pool.rows is None else len(pool.rows)
     if not pool.shuffles:
         return math.ceil(count / pool.batch_size)
@@ -120,10 +121,10 @@ def pool_steps(pool: Pool, size: int) -> int:
 
 
 def steps_per_epoch(size: int, batch_size: int, *, whole: bool = False) -> int:
-    """How many batches a pool gives before it is shuffled again.
+    """The number of batches before the pool is shuffled again.
 
-    A single image left over at the end is not made a batch of its own: batch norm cannot train on
-    it. The next shuffle leaves over another one.
+    A tail batch of one image is dropped, because batch norm cannot train on it. Each shuffle
+    drops another image.
     """
     full, rest = divmod(size, batch_size)
     return max(1, full + (rest > 1 and not whole))

@@ -16,19 +16,19 @@ from fedquilt.data.splits import stratified_halves
 
 @dataclass(frozen=True)
 class ClientData:
-    """A view into a data set: pixels are gathered batch by batch, never copied whole."""
+    """A view into a data set: pixels are gathered per batch, the data set is never copied."""
 
     name: str
     images: Tensor  # (N, channels, height, width) uint8, of the whole data set
-    indices: Tensor  # (n,) which of them this client holds
+    indices: Tensor  # (n,) the images of this client
     labels: Tensor  # (n, C) uint8
     known: Tensor  # (n, C) bool
     secret: bytes = b""  # shared by the clients and unknown to the server, for keyed hashes
-    patients: Tensor | None = None  # (n,) int64: whose image it is, numbered within the client
+    patients: Tensor | None = None  # (n,) int64: the patient of each image, numbered per client
 
     @classmethod
     def of(cls, dataset: MultiLabelDataset, holding: Holding, secret: bytes = b"") -> ClientData:
-        """The client's own view: a label it has not annotated cannot be read from it."""
+        """Build a client's view; labels that it has not annotated are set to 0."""
         labels = dataset.labels[holding.indices]
         return cls(
             name=holding.name,
@@ -44,34 +44,34 @@ class ClientData:
         return len(self.indices)
 
     def to(self, device: torch.device) -> ClientData:
-        """The labels on another device; pixels follow batch by batch."""
+        """Move the labels to another device; pixels are moved per batch."""
         labels, known = self.labels.to(device), self.known.to(device)
         if labels is self.labels and known is self.known:
             return self
         return replace(self, labels=labels, known=known)
 
     def pixels(self, rows: Tensor) -> Tensor:
-        """The images at the client's own row numbers, uint8, laid out in memory as all are."""
-        # Selecting copies whole images where indexing goes byte by byte: 3 to 30 times faster.
-        places = self.indices.index_select(0, rows)
+        """The images at ``rows``, indices into the client's data; uint8, same memory format."""
+        # index_select copies whole images, indexing byte by byte: 3 to 30 times faster.
+        indices = self.indices.index_select(0, rows)
         if self.images.is_contiguous():
-            return self.images.index_select(0, places)
+            return self.images.index_select(0, indices)
         channels_last = self.images.permute(0, 2, 3, 1)
-        return channels_last.index_select(0, places).permute(0, 3, 1, 2)
+        return channels_last.index_select(0, indices).permute(0, 3, 1, 2)
 
     @cached_property
     def has_annotations(self) -> bool:
-        """Of any class; asked for once, as a GPU would have to be waited for."""
+        """Whether any label is annotated. Cached, like the next three: each synchronises a GPU."""
         return bool(self.known.any())
 
     @cached_property
     def is_complete(self) -> bool:
-        """Whether no label of any image is missing; likewise."""
+        """Whether every label of every image is annotated."""
         return bool(self.known.all())
 
     @cached_property
     def rows_with_positives(self) -> Tensor:
-        """The row numbers of images with an annotated positive, also asked for once."""
+        """The indices of images with an annotated positive."""
         return self.positives().any(1).nonzero().flatten()
 
     @cached_property
@@ -79,7 +79,7 @@ class ClientData:
         return {}
 
     def halves(self, seed: int) -> tuple[Tensor, Tensor]:
-        """The row numbers of two stratified halves, drawn by seed and name: once, likewise."""
+        """The indices of two stratified halves, drawn from the seed and the client's name."""
         if seed not in self._halves:
             first = stratified_halves(self.positives().cpu(), seed, self.name)
             rows = [half.nonzero().flatten().to(self.labels.device) for half in (first, ~first)]
@@ -88,28 +88,31 @@ class ClientData:
 
     @property
     def is_decided(self) -> bool:
-        """Whether every image has an annotated positive: then of one class each none is missing."""
+        """Whether every image has an annotated positive.
+
+        If images have exactly one class each, then no positive is missing.
+        """
         return len(self.rows_with_positives) == len(self)
 
     def annotated_counts(self) -> Tensor:
-        """How many images are annotated, per class."""
+        """The number of annotated images per class."""
         return self.known.sum(0)
 
     def positives(self) -> Tensor:
-        """(n, C) bool: the label was annotated and is positive."""
+        """(n, C) bool: whether the label is annotated and positive."""
         return self.known & (self.labels == 1)
 
     def positive_counts(self) -> Tensor:
-        """How many images are annotated as positive, per class."""
+        """The number of annotated positives per class."""
         return self.positives().sum(0)
 
     def images_of_several_classes(self) -> int:
-        """How many images are annotated as positive of more than one class."""
+        """The number of images with annotated positives of more than one class."""
         return int((self.positives().sum(1) > 1).sum())
 
 
 def _numbered(groups: Sequence[str] | None, indices: Tensor) -> Tensor | None:
-    """Patients as numbers, in the order they are met: no name of a patient goes any further."""
+    """Patients as numbers in order of appearance, so that a client never holds patient names."""
     if groups is None:
         return None
     numbers: dict[str, int] = {}

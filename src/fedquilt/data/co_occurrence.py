@@ -1,4 +1,4 @@
-"""Which labels occur together, from keyed hashes of images that several clients hold."""
+"""Label co-occurrence from keyed hashes of images that several clients hold."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from fedquilt.data.client_data import ClientData
 Correlation = Literal["overlap", "conditional"]
 
 CODE_BYTES = 16
-GATHERED = 256  # images whose pixels are looked up at once
-NOTHING = torch.zeros((), dtype=torch.bool)
+CHUNK = 256  # images whose pixels are gathered at once
+NO_POSITIVES = torch.zeros((), dtype=torch.bool)
 
 
 def coded_positives(data: ClientData) -> dict[str, Tensor]:
-    """Every image with a positive once: its code, (m, 16) uint8, and its positives, (m, C) bool.
+    """Hash codes (m, 16) uint8 and positives (m, C) bool of the distinct images with a positive.
 
-    Codes are of raw pixels, before any augmentation, and in order of their bytes. Without the
-    clients' secret nobody can tell from a code whether it is of a given image.
+    A code is a keyed hash of the raw pixels, before augmentation; codes are sorted. Without the
+    clients' secret, a code cannot be matched to an image.
     """
     if not data.secret:
         raise UserError(
-            f"client {data.name!r} has no secret: images are compared by hashes under a secret key "
-            "that all clients share and the server does not know; give all clients the same one"
+            f"client {data.name!r} has no secret: images are compared by keyed hashes, whose key "
+            "all clients share and the server does not know; give all clients the same secret"
         )
     positives = data.positives()
     found: dict[bytes, Tensor] = {}
-    for rows in positives.any(1).nonzero().flatten().split(GATHERED):
+    for rows in positives.any(1).nonzero().flatten().split(CHUNK):
         for row, pixels in zip(rows.tolist(), data.pixels(rows).cpu().numpy()):
             code = hmac.digest(data.secret, pixels.tobytes(), "sha256")[:CODE_BYTES]
-            found[code] = found.get(code, NOTHING) | positives[row]
+            found[code] = found.get(code, NO_POSITIVES) | positives[row]
     codes = [list(code) for code in sorted(found)]
     return {
         "codes": torch.tensor(codes, dtype=torch.uint8).reshape(-1, CODE_BYTES),
@@ -44,23 +44,23 @@ def coded_positives(data: ClientData) -> dict[str, Tensor]:
 
 
 def joint_counts(answers: Iterable[Mapping[str, Tensor]], class_count: int) -> Tensor:
-    """(C, C) int64: images that are positive for both classes, at one client or at two.
+    """(C, C) int64: the number of images positive for both classes, at one client or two.
 
-    On the diagonal, a class's images, each of them once.
+    The diagonal holds the number of distinct images of each class.
     """
     found: dict[bytes, Tensor] = {}
     for answer in answers:
         for code, positives in zip(answer["codes"].numpy(), answer["positives"]):
-            found[code.tobytes()] = found.get(code.tobytes(), NOTHING) | positives
+            found[code.tobytes()] = found.get(code.tobytes(), NO_POSITIVES) | positives
     table = _stacked(found, class_count).to(torch.int64)  # (images, C)
     return table.T @ table
 
 
 def correlation_of(counts: Tensor, rule: Correlation) -> Tensor:
-    """(C, C) in 0..1, from joint counts; 0 with itself and for a class without images.
+    """(C, C) in 0..1 from joint counts; 0 on the diagonal and for a class without images.
 
-    ``overlap``: shared images over those of the rarer class. ``conditional``: the mean of the
-    shares that they are of each.
+    ``overlap``: shared images divided by the images of the rarer class. ``conditional``: the mean
+    of the two conditional probabilities, of each class given the other.
     """
     sizes = counts.diagonal().clamp(min=1)
     if rule == "overlap":

@@ -1,4 +1,4 @@
-"""MultiLabelDataset: images with labels of which only the ``known`` entries mean anything."""
+"""MultiLabelDataset and LabelView: labels that are meaningful only where ``known``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class MultiLabelDataset:
-    """Images, labels and which labels were annotated; an un-annotated label is not a 0.
+    """Images, labels and the annotation mask ``known``; an unannotated label is not a negative.
 
-    ``known`` is given by whoever made the data. Nothing here, and no method, infers it from
-    ``labels``. Images may be memory-mapped: index them, never copy them whole.
+    ``known`` comes with the data and is never inferred from ``labels``. Images may be
+    memory-mapped: index them, do not copy all of them.
     """
 
     images: Tensor  # (N, channels, height, width) uint8
@@ -53,7 +53,7 @@ class MultiLabelDataset:
                 raise ValueError(f"{name} has {length} entries for {count} ids")
         for name, values in (("classes", self.classes), ("ids", self.ids)):
             if len(set(values)) != len(values):
-                raise ValueError(f"{name} must be distinct, found a repeated name")
+                raise ValueError(f"{name} must be distinct, found a repeated one")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -61,20 +61,20 @@ class MultiLabelDataset:
     def select(self, indices: Tensor | Sequence[int]) -> MultiLabelDataset:
         """The samples at ``indices``, in that order. This copies their pixels."""
         index = torch.as_tensor(indices, dtype=torch.int64)
-        rows = index.tolist()
+        positions = index.tolist()
         return replace(
             self,
             images=self.images[index],
             labels=self.labels[index],
             known=self.known[index],
-            ids=tuple(self.ids[row] for row in rows),
-            groups=None if self.groups is None else tuple(self.groups[row] for row in rows),
-            sites=None if self.sites is None else tuple(self.sites[row] for row in rows),
+            ids=tuple(self.ids[each] for each in positions),
+            groups=None if self.groups is None else tuple(self.groups[each] for each in positions),
+            sites=None if self.sites is None else tuple(self.sites[each] for each in positions),
         )
 
 
 class LabelView(Protocol):
-    """Anything with labels; a ``MultiLabelDataset`` is one."""
+    """Labels without images: what partitions and annotation rules see of a data set."""
 
     @property
     def labels(self) -> Tensor: ...  # (N, C) uint8, meaningful only where known
@@ -93,5 +93,5 @@ class LabelView(Protocol):
 
 
 def annotated_positives(data: LabelView) -> npt.NDArray[np.bool_]:
-    """(N, C): the label was annotated and is positive; a blank cell is never a positive."""
+    """(N, C) bool: whether the label is annotated and positive."""
     return np.asarray(((data.labels == 1) & data.known).cpu().numpy(), dtype=np.bool_)

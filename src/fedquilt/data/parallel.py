@@ -1,4 +1,4 @@
-"""Work on many items with all cores, in order, with a progress bar where a person watches."""
+"""Map a function over many items with threads, in order, with a progress bar on terminals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-IN_FLIGHT = 256  # items handed to the threads at a time: what is held in memory is bounded
+IN_FLIGHT = 256  # items submitted to the threads at a time, to bound memory
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -25,9 +25,9 @@ def in_parallel(
     count_of: Callable[[Item], int] = lambda item: 1,
     in_flight: int = IN_FLIGHT,
 ) -> Iterator[Result]:
-    """The results of ``work`` in the order of ``items``, by threads.
+    """Yield the results of ``work`` in the order of ``items``, computed by threads.
 
-    ``count_of`` says how far an item moves the bar on, e.g. the images of a batch.
+    ``count_of`` gives an item's contribution to the progress bar, e.g. the images of a batch.
     """
     total = sum(count_of(item) for item in items)
     with ThreadPoolExecutor(os.cpu_count()) as pool, progress_bar(title, total) as advance:
@@ -40,7 +40,7 @@ def in_parallel(
 
 @contextmanager
 def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, nothing elsewhere; call what it gives with how far the work went."""
+    """Show a progress bar on a terminal, nothing elsewhere; yields a function that advances it."""
     console = Console(stderr=True)
     shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     progress = Progress(

@@ -1,4 +1,4 @@
-"""Problems found in a user's files: gathered one by one, reported together, each with advice."""
+"""Problems found in a user's files: collected, then reported together with advice."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass, field
 
 from fedquilt.core.errors import UserError
 
-SHOWN_PLACES = 5  # how many places of one kind a message lists
-KEPT_PLACES = 20  # how many are kept for programs; the count goes on
+SHOWN_PLACES = 5  # places of one kind that a message lists
+KEPT_PLACES = 20  # places of one kind kept for the JSON report; all are counted
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One way in which files can be wrong."""
+    """A kind of problem."""
 
-    name: str  # for programs
-    found: str  # for people: what is wrong
+    name: str  # identifier in the JSON report
+    found: str  # what is wrong, for people
     advice: str  # what was expected and what to do
     shown: int = SHOWN_PLACES
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a problem was met; ``private`` may name a patient and stays out of logs."""
+    """Where a problem was found; ``private`` may name a patient and is kept out of logs."""
 
     where: str
     private: str = ""
@@ -34,10 +34,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Problem:
-    """All places of one kind."""
+    """All places with one kind of problem."""
 
     kind: Kind
-    scope: str  # e.g. the column, so that a bad column does not hide another
+    scope: str  # e.g. the column: each scope is counted and listed separately
     count: int
     places: tuple[Place, ...]
 
@@ -46,7 +46,7 @@ class Problem:
         return f"{self.kind.found} in {self.scope}" if self.scope else self.kind.found
 
     def lines(self, *, private: bool) -> list[str]:
-        """The first places and how many there are besides."""
+        """The first places, and the number of further ones."""
         shown = [place.text(private=private) for place in self.places[: self.kind.shown]]
         rest = self.count - len(shown)
         return shown + ([f"... and {rest:,} more"] if rest else [])
@@ -63,7 +63,7 @@ class Problem:
 
 @dataclass
 class Problems:
-    """Gathers problems; bounded in memory however many there are."""
+    """Collects problems in bounded memory."""
 
     _places: dict[tuple[Kind, str], list[Place]] = field(default_factory=dict)
     _counts: dict[tuple[Kind, str], int] = field(default_factory=dict)
@@ -83,11 +83,11 @@ class Problems:
         return bool(self._counts)
 
     def error(self, subject: str) -> UserError:
-        """One error that tells all of it, without image names or patients."""
-        parts = [f"{subject}: {sum(self._counts.values()):,} problems; nothing was loaded"]
+        """One error with all problems, without image names and patients."""
+        lines = [f"{subject}: {sum(self._counts.values()):,} problems; nothing was loaded"]
         for problem in self:
-            parts.append(f"- {problem.title} ({problem.count:,})")
-            parts += [f"    {line}" for line in problem.lines(private=False)]
-            parts.append(f"    {problem.kind.advice}")
-        parts.append("'fedquilt data check' lists them with the image names, on your screen only")
-        return UserError("\n".join(parts))
+            lines.append(f"- {problem.title} ({problem.count:,})")
+            lines += [f"    {line}" for line in problem.lines(private=False)]
+            lines.append(f"    {problem.kind.advice}")
+        lines.append("'fedquilt data check' lists them with the image names, on your screen only")
+        return UserError("\n".join(lines))

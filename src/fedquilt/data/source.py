@@ -1,4 +1,4 @@
-"""Source: where a data set comes from, as a value that a recipe can hold."""
+"""Source: the settings of a data set and how to load it; Splits: its train and test split."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedquilt.data.dataset import MultiLabelDataset
 
 @dataclass(frozen=True, kw_only=True)
 class Splits:
-    """What a source delivers; no patient is in both parts."""
+    """What a source loads; no patient should be in both splits."""
 
     train: MultiLabelDataset
     test: MultiLabelDataset
@@ -23,35 +23,36 @@ class Splits:
 
 @dataclass(frozen=True, kw_only=True)
 class Source(ABC):
-    """Settings are fields; ``load`` reads, decodes into ``cache`` if needed, and splits."""
+    """Base of data sources; its fields are the settings in a recipe's ``[data]``."""
 
     @abstractmethod
-    def load(self, cache: Path) -> Splits: ...
+    def load(self, cache: Path) -> Splits:
+        """Read the data set, decode images into ``cache`` if needed, and split it."""
 
 
-def complete_part(
+def complete_dataset(
     images: Tensor, labels: Tensor, classes: tuple[str, ...], ids: tuple[str, ...]
 ) -> MultiLabelDataset:
-    """``labels`` is (N, C) uint8."""
+    """A data set in which every label is annotated; ``labels`` is (N, C) uint8."""
     known = torch.ones(labels.shape, dtype=torch.bool)
     return MultiLabelDataset(images=images, labels=labels, known=known, classes=classes, ids=ids)
 
 
-def numbered(name: str, count: int) -> tuple[str, ...]:
-    """``name-00000`` and so on, for images that are published without names."""
-    return tuple(f"{name}-{row:05d}" for row in range(count))
+def numbered_ids(name: str, count: int) -> tuple[str, ...]:
+    """``name-00000``, ``name-00001`` and so on, for images that are published without names."""
+    return tuple(f"{name}-{number:05d}" for number in range(count))
 
 
 def complete_splits(arrays: Mapping[str, Tensor], classes: tuple[str, ...]) -> Splits:
     """From ``train_images``, ``train_labels`` (N, C), ``test_images`` and ``test_labels``."""
     train, test = (
-        complete_part(
-            images := arrays[f"{part}_images"],
-            arrays[f"{part}_labels"],
+        complete_dataset(
+            images := arrays[f"{split}_images"],
+            arrays[f"{split}_labels"],
             classes,
-            numbered(part, len(images)),
+            numbered_ids(split, len(images)),
         )
-        for part in ("train", "test")
+        for split in ("train", "test")
     )
     return Splits(train=train, test=test)
 
@@ -59,11 +60,11 @@ def complete_splits(arrays: Mapping[str, Tensor], classes: tuple[str, ...]) -> S
 def single_label_splits(arrays: Mapping[str, Tensor], classes: tuple[str, ...]) -> Splits:
     """From ``train_images``, ``train_targets`` (N,), ``test_images`` and ``test_targets``.
 
-    A target is the number of an image's one class; its labels are 0 but for a single 1.
+    A target is a class index, which becomes a one-hot label vector.
     """
-    each_class = torch.eye(len(classes), dtype=torch.uint8)
+    one_hot = torch.eye(len(classes), dtype=torch.uint8)
     labels = {
-        f"{part}_labels": each_class[arrays[f"{part}_targets"].to(torch.int64)]
-        for part in ("train", "test")
+        f"{split}_labels": one_hot[arrays[f"{split}_targets"].to(torch.int64)]
+        for split in ("train", "test")
     }
     return complete_splits({**arrays, **labels}, classes)

@@ -1,4 +1,4 @@
-"""Allocations: what allocate() puts together, its errors, and lossless, tamper-evident files."""
+"""Allocations: what allocate() builds, its errors, and lossless, tamper-evident files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def small_allocation(protocol: dict[str, Any] | None = None) -> Allocation:
     return Allocation((north, south), ("edema", "mass"), protocol or {"seed": 1, "share": 0.1})
 
 
-def test_known_is_what_data_and_annotation_and_partition_allow() -> None:
+def test_known_combines_data_annotation_and_partition() -> None:
     data = label_table()
     rule = Listed(annotates={"north": ("edema", "mass"), "süd": ("hernia",)})
     allocation = allocate(data, Natural(), rule, seed=0)
@@ -87,7 +87,7 @@ def test_the_same_settings_give_the_same_allocation_everywhere() -> None:
     assert allocation.annotation_map().int().tolist() == [[1, 0, 0, 1], [1, 1, 0, 0], [0, 0, 1, 1]]
 
 
-def test_a_data_set_with_images_serves_as_well_as_a_table() -> None:
+def test_a_data_set_and_its_label_table_give_the_same_allocation() -> None:
     table = label_table()
     dataset = MultiLabelDataset(
         images=torch.zeros(40, 1, 2, 2, dtype=torch.uint8),
@@ -123,7 +123,7 @@ def test_a_masked_label_cannot_be_read_from_a_client() -> None:
         assert torch.equal(one.labels[holding.known], known)
 
 
-def test_positive_counts_are_of_annotated_cells() -> None:
+def test_positive_counts_are_of_annotated_entries() -> None:
     labels = torch.tensor([[1, 1], [1, 1], [0, 0], [0, 0], [1, 1]], dtype=torch.uint8)
     # north: images 4 (edema known) and 1 (both known); south: image 0 (mass known).
     assert small_allocation().positive_counts(labels).tolist() == [[2, 1], [0, 1]]
@@ -142,7 +142,7 @@ def test_a_class_without_annotator_is_refused() -> None:
 
 def test_full_annotation_needs_complete_data() -> None:
     known = torch.ones(40, 3, dtype=torch.bool)
-    known[:12, 0] = False  # 12 of 120 cells
+    known[:12, 0] = False  # 12 of 120 entries
     data = replace(label_table(), known=known)
     with pytest.raises(UserError, match=r"'full' needs data .* but 10\.0% are not; use 'recorded'"):
         allocate(data, Natural(), Full(), seed=0)
@@ -252,7 +252,7 @@ def test_a_damaged_or_foreign_file_is_refused(tmp_path: Path) -> None:
     contents.append(whole[:100] + bytes(byte ^ 255 for byte in whole[100:140]) + whole[140:])
     for content in contents:
         path.write_bytes(content)
-        with pytest.raises(UserError, match="is not a whole allocation file"):
+        with pytest.raises(UserError, match="is not a complete allocation file"):
             Allocation.load(path)
     with pytest.raises(UserError, match="no allocation at"):
         Allocation.load(tmp_path / "absent.npz")
@@ -275,11 +275,11 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
 
 def test_shapes_and_names_are_checked() -> None:
     one = Holding("a", torch.tensor([0]), torch.tensor([[True]]))
-    with pytest.raises(ValueError, match="1 columns for 2 classes"):
+    with pytest.raises(ValueError, match="1 columns, expected one for each of 2 classes"):
         Allocation((one,), ("x", "y"))
-    with pytest.raises(ValueError, match="distinct client names"):
+    with pytest.raises(ValueError, match="client names must differ"):
         Allocation((one, one), ("x",))
-    with pytest.raises(ValueError, match="2 rows for 1 images"):
+    with pytest.raises(ValueError, match="2 rows, expected one for each of 1 images"):
         Holding("a", torch.tensor([0]), torch.ones(2, 1, dtype=torch.bool))
     with pytest.raises(ValueError, match="int64"):
         Holding("a", torch.tensor([0.0]), torch.tensor([[True]]))

@@ -1,4 +1,4 @@
-"""One client's batches: every image once an epoch, in an order that the generator decides."""
+"""One client's batches: every image once per epoch, in an order drawn from the generator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 
 def client(size: int) -> ClientData:
-    """Image i is filled with the number i, and so is its label; it lies at place 2 i + 1."""
+    """Image i is filled with the number i, and so is its label; its index is 2 i + 1."""
     images = torch.arange(2 * size + 2, dtype=torch.uint8)[:, None, None, None] // 2
     return ClientData(
         name="site",
@@ -63,12 +63,12 @@ def rows_of(batches: list[Batch]) -> list[list[int]]:
 @pytest.mark.parametrize(
     ("size", "batch_size", "steps"),
     [
-        (32, 8, 4),  # no rest
-        (30, 8, 4),  # a rest of 6 is a batch
-        (33, 8, 4),  # a rest of 1 is none
-        (34, 8, 5),  # a rest of 2 is one
+        (32, 8, 4),  # no tail batch
+        (30, 8, 4),  # a tail of 6 is a batch
+        (33, 8, 4),  # a tail of 1 is dropped
+        (34, 8, 5),  # a tail of 2 is a batch
         (5, 8, 1),
-        (1, 8, 1),  # all there is
+        (1, 8, 1),  # a single image is a batch
         (3, 1, 3),
     ],
 )
@@ -84,7 +84,7 @@ def test_steps_in_an_epoch(size, batch_size, steps):
 def test_a_pool_gives_its_own_rows_and_no_others():
     pool = torch.tensor([3, 7, 11, 12, 19])
     rows = rows_of(batches_of(client(20), batch_size=2, step_count=6, rows=pool))
-    assert [len(each) for each in rows] == [2, 2, 2, 2, 2, 2]  # a rest of 1 is no batch
+    assert [len(each) for each in rows] == [2, 2, 2, 2, 2, 2]  # a tail of 1 is dropped
     assert {row for each in rows for row in each} <= set(pool.tolist())
 
 
@@ -99,35 +99,35 @@ def test_whole_batches_are_all_equally_long():
 
 
 @pytest.mark.parametrize(("size", "steps"), [(32, 4), (33, 5), (1, 1)])
-def test_to_look_at_them_images_come_in_order_and_none_is_left_over(size, steps):
+def test_a_pool_without_shuffling_gives_all_images_in_order(size, steps):
     pool = Pool(8, ("plain",), shuffles=False)
     assert pool_steps(pool, size) == steps
     rows = torch.cat([*row_batches(pool, size, steps, torch.Generator(), torch.device("cpu"))])
     assert rows.tolist() == [*range(size)]
 
 
-def test_another_shuffle_leaves_over_another_image():
+def test_each_shuffle_drops_another_image():
     size, per_epoch, epochs = 9, 1, 30
     batches = batches_of(client(size), batch_size=8, step_count=per_epoch * epochs)
     left_over = {(set(range(size)) - set(rows)).pop() for rows in rows_of(batches)}
     assert len(left_over) > 4
 
 
-def test_every_epoch_is_shuffled_anew():
+def test_every_epoch_is_reshuffled():
     rows = rows_of(batches_of(client(20), batch_size=20, step_count=3))
     assert [sorted(each) for each in rows] == [list(range(20))] * 3
     assert rows[0] != rows[1] != rows[2]
 
 
 @pytest.mark.parametrize("step_count", [1, 2, 3, 4, 7])
-def test_as_many_steps_as_asked(step_count):
+def test_step_count(step_count):
     batches = batches_of(client(20), batch_size=8, step_count=step_count)
     sizes = [len(rows) for rows in rows_of(batches)]
     assert sizes == [8, 8, 4, 8, 8, 4, 8][:step_count]
 
 
 def test_views_do_not_change_the_order():
-    """Methods that ask for other views still see the same images at the same time."""
+    """Methods with different views see the same images at the same step."""
     data = client(20)
     plain = batches_of(data, batch_size=8, step_count=9)
     augmented = batches_of(data, batch_size=8, step_count=9, views=("weak", "weak"))
@@ -161,7 +161,7 @@ def test_pixels_labels_and_known_belong_together():
         assert torch.equal(batch.known, data.known[batch.rows])
 
 
-def test_each_view_asked_for_is_there():
+def test_a_batch_has_every_requested_view():
     def shapes(views: tuple[Tensor, ...]) -> list[tuple[int, ...]]:
         return [tuple(view.shape) for view in views]
 
@@ -172,11 +172,11 @@ def test_each_view_asked_for_is_there():
     assert batch.known.dtype == torch.bool
 
 
-def test_ordered_batches_hold_every_image_once_as_the_client_does():
+def test_ordered_batches_hold_every_image_once_in_the_clients_order():
     data = client(5)
-    viewing = Preprocessing(views=Views(), mean=(0.0,), std=(1.0,))
-    batches = list(ordered_batches(data, viewing, torch.Generator(), CPU, "plain", 2))
-    assert rows_of(batches) == [[0, 1], [2, 3], [4]]  # a rest of 1 is not trained on, so it stays
+    preprocessing = Preprocessing(views=Views(), mean=(0.0,), std=(1.0,))
+    batches = list(ordered_batches(data, preprocessing, torch.Generator(), CPU, "plain", 2))
+    assert rows_of(batches) == [[0, 1], [2, 3], [4]]  # a tail of 1 is kept, as nothing is trained
     for batch in batches:
         assert torch.equal(batch.labels, data.labels[batch.rows].float())
         assert torch.equal(batch.known, data.known[batch.rows])

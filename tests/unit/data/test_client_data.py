@@ -1,4 +1,4 @@
-"""What one client can read: its own images, and only the labels it annotated."""
+"""ClientData: a client's own images, and only the labels it annotated."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_pixels_are_not_copied_whole():
     assert mine.images.data_ptr() == whole.images.data_ptr()
 
 
-def test_data_that_is_there_already_is_not_made_anew():
+def test_data_on_the_device_already_is_returned_unchanged():
     mine = data()
     assert mine.to(torch.device("cpu")) is mine
     assert mine.has_annotations
@@ -78,10 +78,10 @@ def test_what_is_missing_depends_on_how_many_classes_an_image_has():
     everything = client([[True, True], [True, True]])
     assert everything.is_complete
     assert everything.is_decided
-    positives = client([[True, False], [False, True]])  # of one class each, the rest follows
+    positives = client([[True, False], [False, True]])  # with one class each, nothing is missing
     assert not positives.is_complete
     assert positives.is_decided
-    half = client([[True, True], [True, False]])  # all that is known of the second: it is no "one"
+    half = client([[True, True], [True, False]])  # the second image has no annotated positive
     assert not half.is_decided
     assert half.rows_with_positives.tolist() == [0]
 

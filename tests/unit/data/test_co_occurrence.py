@@ -1,4 +1,4 @@
-"""Keyed hashes of images tell which labels occur together, and nothing about an image."""
+"""Label co-occurrence from keyed hashes, which reveal nothing about an image."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def owner(column: int) -> ClientData:
     return client(TRUTH[rows], known, rows)
 
 
-def test_collisions_count_as_the_labels_do() -> None:
+def test_joint_counts_equal_those_of_the_labels() -> None:
     answers = [coded_positives(owner(column)) for column in range(3)]
     expected = TRUTH.T @ TRUTH
     assert expected.tolist() == [[3, 2, 0], [2, 3, 0], [0, 0, 1]]

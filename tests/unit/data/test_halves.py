@@ -1,4 +1,4 @@
-"""Halves of a client's images share out every class's positives."""
+"""Stratified halves of a client's images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedquilt.data.splits import stratified_halves
 
 
 def one_class_each(*counts: int) -> Tensor:
-    """So many images of each class, and of none at the end."""
+    """``counts[c]`` images of class c; the last count is of images without a class."""
     return torch.cat(
         [
             (torch.arange(len(counts) - 1) == column).repeat(count, 1)
@@ -29,7 +29,7 @@ def test_classes_and_sizes_differ_by_at_most_one(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_rare_positives_are_shared_out_before_common_ones(seed: int) -> None:
+def test_rare_positives_are_split_before_common_ones(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     positives = torch.rand(60, 3, generator=generator) < tensor([0.5, 0.3, 0.0])
     positives[:2, 2] = True  # the rarest: two images with any other labels
@@ -38,7 +38,7 @@ def test_rare_positives_are_shared_out_before_common_ones(seed: int) -> None:
     assert abs(int(first.sum()) - int((~first).sum())) <= 1
 
 
-def test_halves_are_of_the_names_alone() -> None:
+def test_halves_depend_on_the_names_only() -> None:
     positives = one_class_each(10, 10, 10)
     first = stratified_halves(positives, 0, "site")
     assert torch.equal(stratified_halves(positives, 0, "site"), first)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.folder_files import told
+from support.folder_files import full_report
 
 from fedquilt.data.problems import Problems
 from fedquilt.data.splits import draw_split, split_by_column
@@ -42,7 +42,7 @@ def test_the_draw_depends_on_names_and_seed_only() -> None:
 def test_worked_example() -> None:
     """Ten images, a share of 0.2: two test images, one of the five positives among them.
 
-    Positives are dealt first: train lacks 4 and test 1 of them; test gets one when both lack 1.
+    Positives are assigned first: train lacks 4 and test 1 of them; test gets one when both lack 1.
     """
     marks = np.array([[True]] * 5 + [[False]] * 5)
     is_test = draw_split([f"image {i}" for i in range(10)], marks, 0.2, seed=0)
@@ -51,7 +51,7 @@ def test_worked_example() -> None:
 
 
 @pytest.mark.parametrize("share", [0.01, 0.99])
-def test_neither_part_is_empty(share: float) -> None:
+def test_neither_split_is_empty(share: float) -> None:
     is_test = draw_split(["a", "b"], np.zeros((2, 1), dtype=bool), share, seed=0)
     assert sorted(is_test.tolist()) == [False, True]
 
@@ -68,23 +68,23 @@ def test_split_column_spellings() -> None:
 def test_split_column_mistakes() -> None:
     problems = Problems()
     assert split_by_column(["train", "tets", ""], None, (2, 3, 4), problems) is None
-    assert "line 3: 'tets'; did you mean 'test'?" in told(problems)
-    assert "line 4: 'blank'" in told(problems)
-    assert "expected train, val or test" in told(problems)
+    assert "line 3: 'tets'; did you mean 'test'?" in full_report(problems)
+    assert "line 4: 'blank'" in full_report(problems)
+    assert "expected train, val or test" in full_report(problems)
     problems = Problems()
     split_by_column(["train", "val"], None, (2, 3), problems)
-    assert "no row is test" in told(problems)
-    assert "do not name a split column" in told(problems)
+    assert "no row is test" in full_report(problems)
+    assert "do not name a split column" in full_report(problems)
 
 
 def test_shared_patients_are_counted_and_named_only_on_the_users_screen() -> None:
     problems = Problems()
     groups = ["Jane", "Jane", "John", "Jim", "Jim"]
     split_by_column(["train", "test", "train", "val", "test"], groups, range(2, 7), problems)
-    assert "2 of 3 patients: Jane, Jim" in told(problems)
+    assert "2 of 3 patients: Jane, Jim" in full_report(problems)
     logged = str(problems.error("the data"))
     assert "2 of 3 patients" in logged
     assert "Jane" not in logged
     problems = Problems()
     split_by_column(["train", "val", "test"], ["Jane", "Jane", "Jim"], range(2, 5), problems)
-    assert not problems  # train and val are one part
+    assert not problems  # train and val are one split

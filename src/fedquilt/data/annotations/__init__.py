@@ -1,4 +1,4 @@
-"""The rules of who annotates which class, by the name a recipe uses."""
+"""Annotation rules by the name a recipe uses."""
 
 from __future__ import annotations
 

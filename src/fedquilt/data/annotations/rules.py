@@ -16,21 +16,29 @@ from torch import Tensor
 from fedquilt.core.errors import UserError, nearest
 from fedquilt.core.seeding import seed_for
 
+Mask = npt.NDArray[np.bool_]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Annotation(ABC):
-    """Settings are fields; the mask hides labels and never makes an un-annotated one known."""
+    """Base of annotation rules; its fields are the settings in a recipe's ``[annotation]``.
 
-    needs_complete_data: ClassVar[bool] = False  # the rule is untrue of data with blank cells
+    A rule can hide annotations of the data; it never adds any.
+    """
+
+    needs_complete_data: ClassVar[bool] = False  # whether every label must be annotated
 
     @abstractmethod
     def mask(self, clients: tuple[str, ...], classes: tuple[str, ...], seed: int) -> Tensor:
-        """(K, C) bool, from the clients' and the classes' names."""
+        """(K, C) bool: whether the client annotates the class."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Full(Annotation):
-    """Needs data in which every label is annotated; for others see ``recorded``."""
+    """Every client annotates every class: the upper bound.
+
+    Needs data in which every label is annotated; use ``recorded`` for other data.
+    """
 
     needs_complete_data: ClassVar[bool] = True
 
@@ -39,8 +47,19 @@ class Full(Annotation):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Recorded(Annotation):
+    """Keeps the annotations of the data: nothing is hidden, blank cells stay unannotated."""
+
+    def mask(self, clients: tuple[str, ...], classes: tuple[str, ...], seed: int) -> Tensor:
+        return torch.ones(len(clients), len(classes), dtype=torch.bool)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Listed(Annotation):
-    """A client is given by its name, or by its position counted from 0; a name goes first."""
+    """Annotated classes as the recipe lists them for each client.
+
+    A client is given by its name or by its position, counted from 0; names take precedence.
+    """
 
     annotates: Mapping[str, tuple[str, ...]]  # client -> the classes it annotates
 
@@ -65,7 +84,7 @@ class Listed(Annotation):
             for name in names:
                 if name not in column:
                     raise UserError(
-                        f"client {client!r} annotates {name!r}, which is no class of the data"
+                        f"client {client!r} annotates {name!r}, which is not a class of the data"
                         f"{nearest(name, classes)}"
                     )
                 mask[row, column[name]] = True
@@ -79,109 +98,61 @@ class Listed(Annotation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recorded(Annotation):
-    """Hides nothing; blank cells of the data stay un-annotated."""
-
-    def mask(self, clients: tuple[str, ...], classes: tuple[str, ...], seed: int) -> Tensor:
-        return torch.ones(len(clients), len(classes), dtype=torch.bool)
-
-
-Mask = npt.NDArray[np.bool_]
-
-
-def deal_with_owners(
-    generator: np.random.Generator, *, clients: int, classes: int, each: int
-) -> Mask:
-    """(K, C): every class first gets an owner, then each client is filled up at random."""
-    refuse_impossible_deal(clients=clients, classes=classes, each=each)
-    mask = np.zeros((clients, classes), dtype=np.bool_)
-    mask[np.arange(classes) % clients, generator.permutation(classes)] = True
-    for row in mask:
-        rest = np.flatnonzero(~row)
-        row[generator.choice(rest, size=each - int(row.sum()), replace=False)] = True
-    return mask
-
-
-def deal_evenly(
-    generator: np.random.Generator, *, clients: int, classes: int, each: int, dealings: int = 1
-) -> Mask:
-    """(dealings, K, C): within a dealing, two classes' numbers of holders differ by at most 1."""
-    refuse_impossible_deal(clients=clients, classes=classes, each=each)
-    holders = np.zeros((dealings, classes), dtype=np.int64)
-    hands = np.zeros((dealings, clients, classes), dtype=np.bool_)
-    for client in range(clients):
-        # The classes with the fewest holders come next, in random order among equals.
-        turn = np.argsort(holders + generator.random(holders.shape), axis=1, kind="stable")
-        np.put_along_axis(hands[:, client], turn[:, :each], True, axis=1)
-        holders += hands[:, client]
-    return hands
-
-
-def refuse_impossible_deal(*, clients: int, classes: int, each: int) -> None:
-    if not 1 <= each <= classes:
-        raise UserError(f"a client can have between 1 and {classes} of the classes, found {each}")
-    if clients * each < classes:
-        raise UserError(
-            f"{clients} clients with {each} classes each reach at most {clients * each} of the "
-            f"{classes} classes, so some class would have no client; use more clients, or at "
-            f"least {-(-classes // clients)} classes per client"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Identified(Annotation):
-    """Classes are dealt out one by one, then each client is filled up at random.
+    """FedLSM's setting: every client annotates the same number of classes.
 
-    The authors fill up from all classes, so a client can draw one that it already has and end
-    with fewer; ``published`` does the same and gives the paper's tables, for X-rays from the
-    alphabetical class order and for ISIC from the challenge's. Otherwise every client has exactly
+    Every class first gets one annotator, then each client is filled up at random. The authors
+    fill up from all classes, so that a client can draw a class twice and annotate fewer;
+    ``published`` does the same and gives the paper's tables, for X-rays with the classes in
+    alphabetical order and for ISIC in the challenge's. Otherwise every client annotates exactly
     ``identified`` classes.
     """
 
     identified: int = 3  # classes per client, s
-    published: bool = False  # the authors' rule instead of the repaired one
+    published: bool = False  # the authors' rule instead of the corrected one
     published_seed: int = 523  # of the paper's tables; used only by the published rule
     class_order: Literal["data", "alphabetical"] = "data"  # the order before shuffling
 
     def mask(self, clients: tuple[str, ...], classes: tuple[str, ...], seed: int) -> Tensor:
         count = len(classes)
-        refuse_impossible_deal(clients=len(clients), classes=count, each=self.identified)
+        check_class_counts(clients=len(clients), classes=count, each=self.identified)
         if self.published:
-            dealt = self._published_deal(len(clients), count)
+            assigned = self._published_mask(len(clients), count)
         else:
             generator = np.random.default_rng(seed_for(seed, "annotation", "identified"))
-            dealt = deal_with_owners(
+            assigned = assign_with_owners(
                 generator, clients=len(clients), classes=count, each=self.identified
             )
         order = list(range(count))
         if self.class_order == "alphabetical":
             order.sort(key=lambda column: classes[column])
         mask = torch.empty(len(clients), count, dtype=torch.bool)
-        mask[:, order] = torch.from_numpy(dealt)
+        mask[:, order] = torch.from_numpy(assigned)
         return mask
 
-    def _published_deal(self, clients: int, classes: int) -> npt.NDArray[np.bool_]:
-        generator = Random(self.published_seed)  # the standard library's, as the authors'
+    def _published_mask(self, clients: int, classes: int) -> Mask:
+        generator = Random(self.published_seed)  # the authors use the standard library's generator
         shuffled = list(range(classes))
         generator.shuffle(shuffled)
-        dealt = np.zeros((clients, classes), dtype=np.bool_)
+        assigned = np.zeros((clients, classes), dtype=np.bool_)
         for client in range(clients):
             own = shuffled[client::clients]
             extra = generator.sample(shuffled, self.identified - len(own))
-            dealt[client, own + extra] = True
-        return dealt
+            assigned[client, own + extra] = True
+        return assigned
 
 
 @dataclass(frozen=True, kw_only=True)
 class Missing(Annotation):
-    """Which classes a client lacks is random, but every class has an annotator.
+    """FedMLP's setting: every client lacks annotations of the same number of classes.
 
-    The authors' code draws for each client alone, so a class can end up without any.
+    The missing classes are random, but every class has an annotator. The authors' code draws for
+    each client independently, so a class can end up without an annotator.
     """
 
     missing: int  # classes that a client does not annotate, m
     balanced: bool = False  # every class has nearly the same number of annotators
-    one_to_one: bool = False  # client i annotates class i alone, as the authors do for m = C - 1
+    one_to_one: bool = False  # client i annotates only class i, as the authors do for m = C - 1
 
     def mask(self, clients: tuple[str, ...], classes: tuple[str, ...], seed: int) -> Tensor:
         each = len(classes) - self.missing
@@ -200,9 +171,51 @@ class Missing(Annotation):
             return torch.eye(len(classes), dtype=torch.bool)
         generator = np.random.default_rng(seed_for(seed, "annotation", "missing"))
         counts = {"clients": len(clients), "classes": len(classes), "each": each}
-        dealt = (
-            deal_evenly(generator, **counts)[0]
+        assigned = (
+            assign_evenly(generator, **counts)[0]
             if self.balanced
-            else deal_with_owners(generator, **counts)
+            else assign_with_owners(generator, **counts)
         )
-        return torch.from_numpy(dealt)
+        return torch.from_numpy(assigned)
+
+
+def assign_with_owners(
+    generator: np.random.Generator, *, clients: int, classes: int, each: int
+) -> Mask:
+    """(K, C): assign every class to one client, then fill up each client at random."""
+    check_class_counts(clients=clients, classes=classes, each=each)
+    mask = np.zeros((clients, classes), dtype=np.bool_)
+    mask[np.arange(classes) % clients, generator.permutation(classes)] = True
+    for row in mask:
+        rest = np.flatnonzero(~row)
+        row[generator.choice(rest, size=each - int(row.sum()), replace=False)] = True
+    return mask
+
+
+def assign_evenly(
+    generator: np.random.Generator, *, clients: int, classes: int, each: int, draws: int = 1
+) -> Mask:
+    """(draws, K, C): within a draw, the numbers of clients per class differ by at most 1."""
+    check_class_counts(clients=clients, classes=classes, each=each)
+    client_counts = np.zeros((draws, classes), dtype=np.int64)
+    masks = np.zeros((draws, clients, classes), dtype=np.bool_)
+    for client in range(clients):
+        # The classes with the fewest clients come first, in random order among equals.
+        order = np.argsort(
+            client_counts + generator.random(client_counts.shape), axis=1, kind="stable"
+        )
+        np.put_along_axis(masks[:, client], order[:, :each], True, axis=1)
+        client_counts += masks[:, client]
+    return masks
+
+
+def check_class_counts(*, clients: int, classes: int, each: int) -> None:
+    """Raise a ``UserError`` if ``each`` classes per client cannot cover all classes."""
+    if not 1 <= each <= classes:
+        raise UserError(f"a client can have between 1 and {classes} of the classes, found {each}")
+    if clients * each < classes:
+        raise UserError(
+            f"{clients} clients with {each} classes each reach at most {clients * each} of the "
+            f"{classes} classes, so some class would have no client; use more clients, or at "
+            f"least {-(-classes // clients)} classes per client"
+        )

@@ -1,1 +1,1 @@
-"""Random views of a batch: geometry, colours and blur, drawn on the device."""
+"""Random views of a batch: geometric, photometric and blur augmentation."""

@@ -1,4 +1,4 @@
-"""Blur or noise, one kind per sample; each kind is computed for the samples that drew it."""
+"""Blur and noise, one kind per sample; each kind is computed for the samples that drew it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch.nn import functional as F
 
 from fedquilt.data.augmentation.draws import rows_by_kind
 
-SIZES = (3, 5)  # sides of the windows of both blurs
+SIZES = (3, 5)  # window sizes of both blurs
 KINDS = 2 * len(SIZES) + 1  # the two blurs in each size, and noise
 
 
 def degrade(pixels: Tensor, kind: Tensor, noise: Tensor) -> Tensor:
-    """Blur or disturb each sample by its ``kind``, (B,) on the host; below 0 it stays as it is.
+    """Degrade each sample by its ``kind``, (B,) on the host; a negative kind changes nothing.
 
-    Kinds 0 and 1 are median blurs, 2 and 3 Gaussian blurs, 4 adds ``noise``, of pixels' shape.
+    Kinds 0 and 1 are median blurs, 2 and 3 Gaussian blurs, 4 adds ``noise``, shaped as ``pixels``.
     """
     result = pixels.clone()
     for number, rows in rows_by_kind(kind, pixels.device).items():
@@ -26,37 +26,35 @@ def degrade(pixels: Tensor, kind: Tensor, noise: Tensor) -> Tensor:
             continue
         chosen = pixels.index_select(0, rows)
         if number == KINDS - 1:
-            changed = chosen.add_(noise.index_select(0, rows)).clamp_(0, 1)
+            degraded = chosen.add_(noise.index_select(0, rows)).clamp_(0, 1)
         else:
             blur = (median_blur, gaussian_blur)[number // len(SIZES)]
-            changed = blur(chosen, SIZES[number % len(SIZES)])
-        result.index_copy_(0, rows, changed)
+            degraded = blur(chosen, SIZES[number % len(SIZES)])
+        result.index_copy_(0, rows, degraded)
     return result
 
 
 def median_blur(pixels: Tensor, size: int) -> Tensor:
-    """The median of each size x size window in steps of 1/255, the border repeated.
+    """The median of each size x size window in steps of 1/255, with replicated borders.
 
-    Of a window of these sizes whose columns and then rows are sorted, the median is that of the
-    diagonal that rises from left to right, the largest of the diagonal before it and the smallest
-    of the one after it; a sorted column serves all windows it is in. Bytes move four times faster
-    than floats.
+    For the window sizes in ``SIZES``: sort the columns of a window, then its rows. Its median is
+    the median of the anti-diagonal, the largest value of the diagonal before it and the smallest
+    of the one after it. A sorted column is shared by all windows that contain it. Bytes take a
+    quarter of the memory traffic of floats.
     """
     height, width = pixels.shape[2:]
     padded = F.pad(pixels, (size // 2,) * 4, mode="replicate").mul(255).round_().to(torch.uint8)
-    columns = _in_order([padded.narrow(2, row, height) for row in range(size)])
-    window = [
-        _in_order([rank.narrow(3, place, width) for place in range(size)]) for rank in columns
-    ]
-    before, rising, after = (
+    columns = _sorted([padded.narrow(2, row, height) for row in range(size)])
+    window = [_sorted([rank.narrow(3, start, width) for start in range(size)]) for rank in columns]
+    before, middle, after = (
         [window[row][total - row] for row in range(size) if 0 <= total - row < size]
         for total in (size - 2, size - 1, size)
     )
-    return _middle([reduce(torch.maximum, before), *rising, reduce(torch.minimum, after)]) / 255
+    return _median([reduce(torch.maximum, before), *middle, reduce(torch.minimum, after)]) / 255
 
 
 def gaussian_blur(pixels: Tensor, size: int) -> Tensor:
-    """A Gaussian window, the border repeated; its width follows from its size as in OpenCV."""
+    """Gaussian blur with replicated borders; sigma follows from the window size as in OpenCV."""
     sigma = 0.3 * ((size - 1) * 0.5 - 1) + 0.8
     taps = [math.exp(-((tap - size // 2) ** 2) / (2 * sigma**2)) for tap in range(size)]
     padded = F.pad(pixels, (size // 2,) * 4, mode="replicate")
@@ -64,7 +62,7 @@ def gaussian_blur(pixels: Tensor, size: int) -> Tensor:
 
 
 def _weighted(pixels: Tensor, axis: int, taps: list[float]) -> Tensor:
-    """The weighted mean of neighbours along an axis, which gets shorter by all taps but one."""
+    """The weighted mean along an axis without padding: ``len(taps) - 1`` pixels shorter."""
     length = pixels.shape[axis] - len(taps) + 1
     total = taps[0] * pixels.narrow(axis, 0, length)
     for start, tap in enumerate(taps[1:], 1):
@@ -72,16 +70,16 @@ def _weighted(pixels: Tensor, axis: int, taps: list[float]) -> Tensor:
     return total.div_(sum(taps))
 
 
-def _in_order(values: list[Tensor]) -> list[Tensor]:
-    """Sorted place by place, the least first."""
+def _sorted(values: list[Tensor]) -> list[Tensor]:
+    """Sort tensors element by element, smallest first."""
     values = list(values)
     for last in range(len(values) - 1, 0, -1):
         _move_greatest(values, last)
     return values
 
 
-def _middle(values: list[Tensor]) -> Tensor:
-    """The median of an odd number of values, place by place."""
+def _median(values: list[Tensor]) -> Tensor:
+    """The element-wise median of an odd number of tensors."""
     values = list(values)
     for last in range(len(values) - 1, len(values) // 2 - 1, -1):
         _move_greatest(values, last)
@@ -89,7 +87,7 @@ def _middle(values: list[Tensor]) -> Tensor:
 
 
 def _move_greatest(values: list[Tensor], last: int) -> None:
-    """The greatest of the values up to ``last`` goes there."""
-    for place in range(last):
-        one, two = values[place], values[place + 1]
-        values[place], values[place + 1] = torch.minimum(one, two), torch.maximum(one, two)
+    """Move the greatest of ``values[: last + 1]`` to position ``last`` by pairwise swaps."""
+    for index in range(last):
+        one, two = values[index], values[index + 1]
+        values[index], values[index + 1] = torch.minimum(one, two), torch.maximum(one, two)

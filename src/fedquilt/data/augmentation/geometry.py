@@ -1,4 +1,4 @@
-"""Rotate, shift, scale and mirror a batch, every sample with its own numbers."""
+"""Rotate, shift, scale and mirror a batch, with separate parameters per sample."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from torch.nn import functional as F
 
 
 def mirror(pixels: Tensor, chosen: Tensor, axis: int) -> Tensor:
-    """Mirror the samples whose entry of ``chosen``, (B,) bool, is set; the others stay exact."""
+    """Mirror the samples where ``chosen``, (B,) bool; the others keep their exact values."""
     return torch.where(chosen[:, None, None, None], pixels.flip(axis), pixels)
 
 
 def warp(pixels: Tensor, degrees: Tensor, shift: Tensor, scale: Tensor, mirrored: Tensor) -> Tensor:
-    """One bilinear resampling of the whole batch; what comes from outside the canvas is 0.
+    """Apply one affine map per sample in a single bilinear resampling; outside the image is 0.
 
     Args:
         pixels: (B, channels, height, width).
-        degrees: (B,) counter-clockwise turn of the picture.
-        shift: (B, 2) how far the picture moves right and down, as a share of width and height.
-        scale: (B,) above 1 enlarges the picture.
+        degrees: (B,) counter-clockwise rotation.
+        shift: (B, 2) translation right and down, as a share of width and height.
+        scale: (B,) above 1 enlarges the image.
         mirrored: (B, 2) bool, left-right and top-bottom, applied before everything else.
     """
     height, width = pixels.shape[2:]
     radians = degrees * (math.pi / 180)
     cos, sin = radians.cos(), radians.sin()
-    # Normalised coordinates run from -1 to 1 on both axes, so turning a canvas that is not square
-    # has to pass through pixels.
+    # Normalised coordinates run from -1 to 1 on both axes, so the rotation of an image that is not
+    # square needs the aspect ratio.
     turn = torch.stack((cos, sin * (-height / width), sin * (width / height), cos), 1)
     stretch = (1 - 2 * mirrored.to(pixels.dtype)) / scale[:, None]
     origin = turn.view(-1, 2, 2) * stretch[:, :, None]  # where an output pixel comes from
@@ -36,7 +36,7 @@ def warp(pixels: Tensor, degrees: Tensor, shift: Tensor, scale: Tensor, mirrored
 
 
 def resample(pixels: Tensor, linear: Tensor, offset: Tensor) -> Tensor:
-    """The output pixel at x comes from linear @ x + offset, bilinearly; outside the canvas is 0.
+    """Sample the output pixel at x from linear @ x + offset, bilinearly; outside the image is 0.
 
     ``linear`` is (B, 2, 2) and ``offset`` (B, 2, 1), in coordinates from -1 to 1, right and down.
     """

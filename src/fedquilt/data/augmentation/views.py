@@ -1,4 +1,4 @@
-"""Views: augmentation and normalisation of a batch of stored images."""
+"""Views of a batch: the named augmentations, a recipe's choice of them, and normalisation."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch import Tensor
 
 from fedquilt.core.errors import UserError, nearest
 from fedquilt.data.augmentation.degradation import KINDS, degrade
-from fedquilt.data.augmentation.draws import sent, uniform, uniform_on_host
+from fedquilt.data.augmentation.draws import to_device, uniform, uniform_on_host
 from fedquilt.data.augmentation.geometry import mirror, warp
 from fedquilt.data.augmentation.randaugment import RandAugment
 
 
 class View(Protocol):
-    """Anything that turns pixels in 0..1 into other pixels in 0..1, sample by sample."""
+    """A random map of pixels in 0..1 to pixels in 0..1, drawn per sample."""
 
     @property
-    def only_moves(self) -> bool:
-        """Whether pixels change their places at most: then bytes will do as well."""
+    def preserves_values(self) -> bool:
+        """Whether pixels only change places; then uint8 images can be augmented directly."""
         ...
 
     def augment(self, pixels: Tensor, generator: torch.Generator) -> Tensor: ...
@@ -30,22 +30,22 @@ class View(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """Random changes, drawn anew for every sample; the defaults are FedMLP's training view.
+    """Random augmentation, drawn per sample; the defaults are FedMLP's training view.
 
-    Photometric changes come first, then one resampling; uncovered corners are black. Whatever is
-    set to nothing costs nothing.
+    Photometric changes come first, then one resampling; pixels from outside the image are black.
+    An augmentation that is set to zero is skipped.
     """
 
     horizontal_flip: float = 0.5  # probability
     vertical_flip: float = 0.0  # probability
-    degrees: float = 10.0  # turn by up to this, either way
-    translate: float = 0.02  # shift by up to this share of the width and of the height
-    scale: tuple[float, float] = (1.0, 1.0)  # enlarge by a factor from this range
-    affine_share: float = 1.0  # probability of turn, shift and scale together
-    brightness: float = 0.0  # add up to this share of the full range, either way
+    degrees: float = 10.0  # largest rotation, either way
+    translate: float = 0.02  # largest shift, as a share of the width and of the height
+    scale: tuple[float, float] = (1.0, 1.0)  # range of the zoom factor
+    affine_share: float = 1.0  # probability of rotation, shift and zoom together
+    brightness: float = 0.0  # largest change, as a share of the full range, either way
     brightness_share: float = 1.0  # probability
     degrade_share: float = 0.0  # probability of one of median blur, Gaussian blur, noise
-    noise_variance: tuple[float, float] = (5.0, 30.0)  # of pixels in 0..255
+    noise_variance: tuple[float, float] = (5.0, 30.0)  # range, for pixels in 0..255
 
     def __post_init__(self) -> None:
         for name in (
@@ -58,12 +58,12 @@ class Augmentation:
             low, high = getattr(self, name)
             if not 0 < low <= high:
                 raise UserError(
-                    f"augmentation.{name} must be two positive numbers, the smaller first, found "
+                    f"augmentation.{name} must be two positive numbers in ascending order, found "
                     f"({low}, {high})"
                 )
 
     @property
-    def only_moves(self) -> bool:
+    def preserves_values(self) -> bool:
         return not (self._is_brightened or self.degrade_share or self._is_warped)
 
     @property
@@ -97,11 +97,11 @@ class Augmentation:
         low, high = self.noise_variance
         deviation = (low + (high - low) * draws[:, 0]).sqrt() / 255
         noise = torch.randn(pixels.shape, generator=generator, device=generator.device)
-        # First one of three kinds, each as likely, then the size of a blur's window.
+        # One of three kinds with equal probability, then the window size of a blur.
         kind = (3 * draws[:, 1]).floor().clamp(max=2) * 2
         kind = torch.where(kind < KINDS - 1, kind + (draws[:, 2] < 0.5), kind)
         kind = torch.where(draws[:, 3] < self.degrade_share, kind, -1)
-        scale = sent(deviation, pixels.device)[:, None, None, None]
+        scale = to_device(deviation, pixels.device)[:, None, None, None]
         return degrade(pixels, kind, noise.to(pixels.device).mul_(scale))
 
     def _warp(self, pixels: Tensor, generator: torch.Generator) -> Tensor:
@@ -139,53 +139,18 @@ VIEWS: dict[str, View] = {
 
 
 def find_view(name: str) -> View:
+    """The named view; raise a ``UserError`` if there is none."""
     if name not in VIEWS:
         raise UserError(f"unknown view {name!r}{nearest(name, VIEWS)}")
     return VIEWS[name]
 
 
-def make_view(
-    images: Tensor,
-    view: View,
-    mean: Sequence[float],
-    std: Sequence[float],
-    generator: torch.Generator,
-) -> Tensor:
-    """Augment and normalise a batch, (B, channels, height, width), into float32.
-
-    Images are uint8, or float in 0..1. The numbers are drawn on the generator's device: a CPU
-    generator gives the same view on every device, a CUDA one spares the copy.
-    """
-    if view.only_moves:
-        return normalise(view.augment(images, generator), mean, std)
-    return _standardise(view.augment(_pixels(images.contiguous()), generator), mean, std)
-
-
-def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """The view of evaluation: pixels in 0..1, minus the mean, divided by the deviation."""
-    return _standardise(_pixels(images), mean, std)
-
-
-def _pixels(images: Tensor) -> Tensor:
-    return images / 255 if images.dtype == torch.uint8 else images.to(torch.float32)
-
-
-def _standardise(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    return (pixels - _column(tuple(mean), pixels.device)).div_(_column(tuple(std), pixels.device))
-
-
-@lru_cache(maxsize=64)
-def _column(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """Values of the channels in a shape that broadcasts over pixels, kept to spare the copy."""
-    with torch.inference_mode(False):  # what is kept must serve callers outside that mode too
-        return torch.tensor(values, device=device).view(-1, 1, 1)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Views:
-    """What suits the images: a digit must not be mirrored, a skin lesion may be.
+    """The weak and the strong view of a recipe: digits must not be mirrored, skin lesions may be.
 
-    Each is the name of a ready-made view (plain, flip, weak, strong, randaugment) or an own one.
+    Each is the name of a predefined view (plain, flip, weak, strong, randaugment) or a custom
+    ``Augmentation``.
     """
 
     weak: str | Augmentation = "weak"
@@ -199,17 +164,54 @@ class Views:
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing:
-    """All that turns stored pixels into a network's input."""
+    """How stored pixels become a network's input: views and normalisation."""
 
     views: Views
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
     def view(self, name: str) -> View:
-        """The view a method asks for by its role: weak, strong or plain."""
+        """The view for a role: weak, strong or plain."""
         if name == "plain":
             return find_view("plain")
         if name not in ("weak", "strong"):
-            raise UserError(f"a method asked for the view {name!r}; there are weak, strong, plain")
+            raise UserError(f"a method requested the view {name!r}; expected weak, strong or plain")
         chosen: str | Augmentation = getattr(self.views, name)
         return find_view(chosen) if isinstance(chosen, str) else chosen
+
+
+def make_view(
+    images: Tensor,
+    view: View,
+    mean: Sequence[float],
+    std: Sequence[float],
+    generator: torch.Generator,
+) -> Tensor:
+    """Augment and normalise a batch (B, channels, height, width) to float32.
+
+    Images are uint8, or float in 0..1. Random numbers are drawn on the generator's device: a CPU
+    generator gives the same view on every device, a CUDA generator saves the copy.
+    """
+    if view.preserves_values:
+        return normalise(view.augment(images, generator), mean, std)
+    return _standardise(view.augment(_pixels(images.contiguous()), generator), mean, std)
+
+
+def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Scale pixels to 0..1, subtract the mean and divide by the standard deviation."""
+    return _standardise(_pixels(images), mean, std)
+
+
+def _pixels(images: Tensor) -> Tensor:
+    return images / 255 if images.dtype == torch.uint8 else images.to(torch.float32)
+
+
+def _standardise(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    return (pixels - _column(tuple(mean), pixels.device)).div_(_column(tuple(std), pixels.device))
+
+
+@lru_cache(maxsize=64)
+def _column(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Values per channel, shaped to broadcast over pixels; cached to save the copy to a GPU."""
+    with torch.inference_mode(False):  # cached tensors are also used outside inference mode
+        return torch.tensor(values, device=device).view(-1, 1, 1)

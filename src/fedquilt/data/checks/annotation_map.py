@@ -72,7 +72,7 @@ def build_annotation_map(
     labels: Tensor, known: Tensor, classes: Sequence[str], sites: Sequence[str] | None = None
 ) -> AnnotationMap:
     """Count ``labels`` and ``known`` (N, C) by site; sites in alphabetical order, 2 before 10."""
-    names = sorted(set(sites), key=_natural) if sites is not None else [WHOLE_SET]
+    names = sorted(set(sites), key=_natural_sort_key) if sites is not None else [WHOLE_SET]
     index_of = {name: index for index, name in enumerate(names)}
     site_of_row = torch.zeros(len(known), dtype=torch.int64)
     if sites is not None:
@@ -92,7 +92,7 @@ def build_annotation_map(
     )
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def _natural_sort_key(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
 
 

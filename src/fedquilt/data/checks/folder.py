@@ -14,7 +14,7 @@ from fedquilt.data.checks.annotation_map import (
 )
 from fedquilt.data.checks.warnings import folder_warnings
 from fedquilt.data.images.bad_image import BadImage
-from fedquilt.data.images.cache import ImageFile, add_bad_image, decode_in_order
+from fedquilt.data.images.cache import ImageFile, decode_in_order, report_bad_image
 from fedquilt.data.images.decoding import Decoded, decode_image
 from fedquilt.data.label_files.csv_labels import CsvLabels
 from fedquilt.data.problems import Kind, Place, Problem, Problems
@@ -118,7 +118,7 @@ def _open_all(
     usable, depths = [], Counter[str]()
     for file, result in decode_in_order(files, decode, "checking images"):
         if isinstance(result, BadImage):
-            add_bad_image(file, result, problems)
+            report_bad_image(file, result, problems)
         else:
             usable.append(file)
             depths[result.depth] += 1

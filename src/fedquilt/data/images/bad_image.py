@@ -53,6 +53,6 @@ class BadImage(UserError):
         self.kind, self.detail = kind, detail
 
 
-def refuse_if_too_large(width: int, height: int) -> None:
+def check_pixel_count(width: int, height: int) -> None:
     if width * height > PIXEL_LIMIT:
         raise BadImage(TOO_LARGE_IMAGE, f"{width} x {height} pixels")

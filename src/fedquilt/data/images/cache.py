@@ -28,7 +28,7 @@ from fedquilt.data.problems import Problems
 
 
 @contextmanager
-def writing(lock: Path) -> Iterator[None]:
+def cache_lock(lock: Path) -> Iterator[None]:
     """Let one run write beside ``lock`` while others wait; what the disk refuses is told in words.
 
     The system frees the lock of a run that died.
@@ -94,11 +94,11 @@ def decode_in_order(
         yield file, result
 
 
-def own_images_error(bad: BadFiles) -> UserError:
+def user_images_error(bad: BadFiles) -> UserError:
     """Tells every bad image by its line in the label file: its name may be a patient's."""
     problems = Problems()
     for file, each in bad:
-        add_bad_image(file, each, problems)
+        report_bad_image(file, each, problems)
     return problems.error("the images")
 
 
@@ -106,7 +106,7 @@ def cached_images(
     files: Sequence[ImageFile],
     decoding: Decoding,
     cache: Path,
-    error_of: Callable[[BadFiles], UserError] = own_images_error,
+    error_of: Callable[[BadFiles], UserError] = user_images_error,
 ) -> Tensor:
     """The images (N, channels, size, size) in the order of ``files``, decoded if need be.
 
@@ -137,7 +137,7 @@ def cached_pixels(
     path = cache / f"images-{_key(files, settings)}.u8"
     if not _is_complete(path, byte_count):
         part = path.with_suffix(".part")
-        with writing(path.with_suffix(".lock")):
+        with cache_lock(path.with_suffix(".lock")):
             if not _is_complete(path, byte_count):  # another run may have made it meanwhile
                 _check_space(part, byte_count)
                 bad = _decode_into(part, files, decode, row_bytes)
@@ -184,16 +184,16 @@ def _decode_into(
             elif not bad:
                 out.write(result.data)
             if count % CHUNK == 0:
-                _make_safe(out)
-        _make_safe(out)
+                _sync(out)
+        _sync(out)
     return bad
 
 
-def add_bad_image(file: ImageFile, bad: BadImage, problems: Problems) -> None:
+def report_bad_image(file: ImageFile, bad: BadImage, problems: Problems) -> None:
     problems.add(bad.kind, f"line {file.line}: {bad.detail}", private=repr(file.name))
 
 
-def _make_safe(out: BinaryIO) -> None:
+def _sync(out: BinaryIO) -> None:
     out.flush()
     os.fsync(out.fileno())
 

@@ -29,7 +29,7 @@ from fedquilt.data.images.bad_image import (
     UNSAFE_NAME,
     UNSUPPORTED_IMAGE,
     BadImage,
-    refuse_if_too_large,
+    check_pixel_count,
 )
 from fedquilt.data.images.bit_depth import Pixels, scale_to_bytes
 from fedquilt.data.images.dicom import read_dicom
@@ -100,7 +100,7 @@ def _is_dicom(path: Path) -> bool:
 
 def _read_picture(path: Path, decoding: Decoding) -> tuple[Image.Image, str]:
     with Image.open(path, formats=FORMATS) as image:
-        refuse_if_too_large(*image.size)
+        check_pixel_count(*image.size)
         if getattr(image, "n_frames", 1) > 1:
             raise BadImage(UNSUPPORTED_IMAGE, "several pictures in one file")
         if image.format == "JPEG":

@@ -19,7 +19,7 @@ from fedquilt.data.images.bad_image import (
     UNREADABLE_IMAGE,
     UNSUPPORTED_IMAGE,
     BadImage,
-    refuse_if_too_large,
+    check_pixel_count,
 )
 from fedquilt.data.images.bit_depth import Pixels, scale_to_bytes
 
@@ -46,7 +46,7 @@ def read_dicom(path: Path, window: tuple[float, float] | None) -> Pixels:
         raise BadImage(UNREADABLE_IMAGE, "no DICOM header") from None
     if "PixelData" not in data or "Rows" not in data:
         raise BadImage(UNSUPPORTED_IMAGE, "a DICOM file without a picture")
-    refuse_if_too_large(int(data.Columns), int(data.Rows))
+    check_pixel_count(int(data.Columns), int(data.Rows))
     if int(data.get("NumberOfFrames") or 1) != 1:
         raise BadImage(UNSUPPORTED_IMAGE, "several pictures in one DICOM file")
     stored = _stored_values(data)

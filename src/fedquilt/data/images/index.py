@@ -23,7 +23,7 @@ class ImageFolders:
     def locate(self, names: Sequence[str]) -> list[Path]:
         """The file of each name; its ending may be another, so that converted images do too."""
         index = self.index()
-        stems = [without_ending(name) for name in names]
+        stems = [image_stem(name) for name in names]
         missing = [name for name, stem in zip(names, stems) if stem not in index]
         if missing:
             hint = (
@@ -38,7 +38,7 @@ class ImageFolders:
         for folder in self._folders():
             with self.origin.reading(folder), os.scandir(folder) as entries:
                 for entry in entries:
-                    stem = without_ending(entry.name)
+                    stem = image_stem(entry.name)
                     if stem != entry.name and entry.is_file():  # no folder, no broken link
                         found.setdefault(stem, folder / entry.name)
         return found
@@ -48,7 +48,7 @@ class ImageFolders:
         return [*(path for path in found if path.is_dir()), self.root]
 
 
-def without_ending(name: str) -> str:
+def image_stem(name: str) -> str:
     """``a.png`` is ``a``; a name that does not end like an image file stays as it is."""
     stem, suffix = os.path.splitext(name)  # noqa: PTH122 (a name, not a path)
     return stem if suffix.lower() in SUFFIXES else name

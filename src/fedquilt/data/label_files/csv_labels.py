@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedquilt.core.errors import nearest
 from fedquilt.data.label_files.csv_rows import HEADER, CsvRows, read_rows
-from fedquilt.data.label_files.merge import ClassCells, merge_columns
+from fedquilt.data.label_files.merge import ClassCodes, merge_columns
 from fedquilt.data.label_files.names import LabelNames, check_names
 from fedquilt.data.label_files.values import (
     BLANK,
@@ -26,7 +26,7 @@ from fedquilt.data.label_files.values import (
     Uncertain,
     describe_words,
     read_codes,
-    settle,
+    resolve_uncertain,
 )
 from fedquilt.data.problems import KEPT_PLACES, Kind, Problems
 
@@ -112,12 +112,14 @@ def read_labels(path: Path, columns: LabelColumns, problems: Problems) -> CsvLab
     _report_duplicates(ids, rows.lines, problems)
     check_names(columns.names, label_columns, columns.classes, roles.get("site"), problems)
     cells, words = _read_cells(rows, label_columns, columns, problems)
-    merged = ClassCells(rows.lines, problems)
+    merged = ClassCodes(rows.lines, problems)
     merge_columns(cells, roles.get("site"), columns.names, columns.classes, merged)
     if not merged.classes:
         problems.add(NO_CLASS, "no column of the label file holds labels")
         return None
-    labels, known = settle(np.stack(list(merged.classes.values()), axis=1), columns.uncertain)
+    labels, known = resolve_uncertain(
+        np.stack(list(merged.classes.values()), axis=1), columns.uncertain
+    )
     for name, column in zip(merged.classes, known.T):
         if not column.any():
             why = "" if name in rows.header else f"; no such column{nearest(name, rows.header)}"

@@ -25,7 +25,7 @@ UNTRANSLATED = Kind(
 
 
 @dataclass
-class ClassCells:
+class ClassCodes:
     """The cells gathered so far, per class."""
 
     lines: Sequence[int]
@@ -54,7 +54,7 @@ def merge_columns(
     sites: Sequence[str] | None,
     names: LabelNames,
     classes: Sequence[str] | None,
-    into: ClassCells,
+    into: ClassCodes,
 ) -> None:
     """Send each column's cells to the class that the cell's site means by the column."""
     for name in classes or ():

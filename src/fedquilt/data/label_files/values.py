@@ -54,7 +54,9 @@ def read_codes(cells: Iterable[str]) -> tuple[Codes, Counter[str]]:
     return np.fromiter((code_of(cell) for cell in cells), dtype=np.int8), words
 
 
-def settle(codes: Codes, uncertain: Uncertain) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+def resolve_uncertain(
+    codes: Codes, uncertain: Uncertain
+) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
     """``(labels, known)`` after the policy for uncertain entries; no code may be invalid."""
     becomes = {"ignore": BLANK, "positive": POSITIVE, "negative": NEGATIVE}[uncertain]
     settled = np.where(codes == UNCERTAIN, np.int8(becomes), codes)

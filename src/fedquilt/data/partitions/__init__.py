@@ -1,4 +1,4 @@
-"""The ways to spread images over clients, by the name a recipe uses."""
+"""Partitions of the images over clients, by the name a recipe uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The single-label reference of FedVLS and MOON: Dirichlet shares of each class."""
+"""The single-label Dirichlet partition of FedVLS and MOON."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from fedquilt.data.partitions.strata import rarest_positive, spread_strata
 
 @dataclass(frozen=True, kw_only=True)
 class Dirichlet(Partition):
-    """An image counts as its rarest positive class; images without positives are one more class.
+    """Splits each class over the clients in Dirichlet shares.
 
-    A client that has reached N / K images gets none of the classes that follow.
+    An image counts for its rarest positive class; images without positives form one more class. A
+    client that has reached N / K images gets none of the following classes.
     """
 
     clients: int

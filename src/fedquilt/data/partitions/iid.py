@@ -1,4 +1,4 @@
-"""Equal shares of shuffled images: FedMLP's and FedLSM's setting."""
+"""The IID partition: equal shares of shuffled images, as in FedMLP and FedLSM."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from fedquilt.data.partitions.partition import (
     DROPPED,
     Assignment,
     Partition,
+    check_client_count,
     numbered_clients,
-    refuse_impossible_count,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Iid(Partition):
-    """Every client gets a random sample of the same size."""
+    """Gives every client a random sample of the same size."""
 
     clients: int
-    remainder: Literal["drop", "spread"] = "drop"  # the images beyond equal shares
+    remainder: Literal["drop", "spread"] = "drop"  # what happens to images beyond equal shares
 
     def assign(self, data: LabelView, seed: int) -> Assignment:
         images = len(data.labels)
-        refuse_impossible_count(self.clients, images)
+        check_client_count(self.clients, images)
         generator = np.random.default_rng(seed_for(seed, "partition", "iid"))
         order = generator.permutation(images)
         kept = images if self.remainder == "spread" else images - images % self.clients

@@ -1,4 +1,4 @@
-"""FLAG's clustering-based allocation (CMDA): a client is a K-modes cluster of label vectors."""
+"""FLAG's clustering-based partition (CMDA): a client is a K-modes cluster of label vectors."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from fedquilt.data.dataset import LabelView, annotated_positives
 from fedquilt.data.partitions.partition import (
     Assignment,
     Partition,
+    check_client_count,
     numbered_clients,
-    refuse_impossible_count,
 )
 from fedquilt.data.partitions.strata import Counts, Positives, label_patterns
 
 
 @dataclass(frozen=True, kw_only=True)
 class KModes(Partition):
-    """Clients hold images with similar label vectors; similar means few mismatching labels.
+    """Clusters images by their label vectors; the distance is the number of mismatching labels.
 
-    The slides print the distance with equal and different swapped; mismatches are counted here.
+    FLAG's slides print the distance with "equal" and "different" swapped; mismatches are counted
+    here.
     """
 
     clients: int
     largest_client: int | None = None  # images beyond this number move to the next nearest client
-    iterations: int = 100
+    iterations: int = 100  # at most
 
     def assign(self, data: LabelView, seed: int) -> Assignment:
         images = len(data.labels)
-        refuse_impossible_count(self.clients, images)
+        check_client_count(self.clients, images)
         patterns, pattern_of = label_patterns(annotated_positives(data))
         if len(patterns) < self.clients:
             raise UserError(
-                f"the data have {len(patterns)} different label vectors, too few for a cluster "
-                f"for each of {self.clients} clients; use fewer clients"
+                f"the data have {len(patterns)} different label vectors, too few for "
+                f"{self.clients} clusters, one per client; use fewer clients"
             )
         counts = np.bincount(pattern_of, minlength=len(patterns))
         modes, history = find_modes(patterns, counts, self.clients, self.iterations)
@@ -49,13 +50,13 @@ class KModes(Partition):
                     f"{images} images; raise largest_client to {-(-images // self.clients)} or more"
                 )
             generator = np.random.default_rng(seed_for(seed, "partition", "k-modes"))
-            client_of = capped(client_of, distance[pattern_of], self.largest_client, generator)
+            client_of = limit_sizes(client_of, distance[pattern_of], self.largest_client, generator)
         names = numbered_clients(self.clients)
         return Assignment.from_clients(names, client_of, {"mismatches": history})
 
 
 def mismatches(patterns: Positives, modes: Positives) -> Counts:
-    """(U, K): in how many classes a label vector differs from a mode."""
+    """(U, K): the number of classes in which a label vector differs from a mode."""
     ones, modes_as_ones = patterns.astype(np.int64), modes.astype(np.int64)
     return ones @ (1 - modes_as_ones.T) + (1 - ones) @ modes_as_ones.T
 
@@ -63,14 +64,14 @@ def mismatches(patterns: Positives, modes: Positives) -> Counts:
 def find_modes(
     patterns: Positives, counts: Counts, clusters: int, iterations: int
 ) -> tuple[Positives, list[int]]:
-    """Modes (K, C) none of whose clusters is empty, and the total mismatch at each iteration."""
+    """The modes (K, C) of non-empty clusters, and the total mismatch at each iteration."""
     modes = patterns[np.argsort(-counts, kind="stable")[:clusters]]  # the most frequent vectors
     history: list[int] = []
     before = None
     for _ in range(iterations):
         modes = fill_empty(patterns, modes)
         distance = mismatches(patterns, modes)
-        nearest = distance.argmin(axis=1)  # equally near: the first cluster
+        nearest = distance.argmin(axis=1)  # a tie goes to the first cluster
         history.append(int(distance.min(axis=1) @ counts))
         if before is not None and np.array_equal(nearest, before):
             return modes, history
@@ -81,7 +82,7 @@ def find_modes(
 
 
 def fill_empty(patterns: Positives, modes: Positives) -> Positives:
-    """Restart each cluster that is nobody's nearest at the vector farthest from its mode."""
+    """Restart each empty cluster at the label vector that is farthest from its nearest mode."""
     modes = modes.copy()
     while True:
         distance = mismatches(patterns, modes)
@@ -91,12 +92,13 @@ def fill_empty(patterns: Positives, modes: Positives) -> Positives:
         modes[empty.argmax()] = patterns[distance.min(axis=1).argmax()]
 
 
-def capped(
+def limit_sizes(
     client_of: Counts, distance: Counts, largest: int, generator: np.random.Generator
 ) -> Counts:
-    """Move images out of clients with more than ``largest``: the worst fits leave, ties by lot.
+    """Move images out of clients with more than ``largest`` images.
 
-    ``distance`` is (N, K). Each leaving image goes to the nearest client that still has room.
+    The images farthest from the mode leave, ties at random. Each goes to the nearest client with
+    room. ``distance`` is (N, K).
     """
     client_of = client_of.copy()
     own = distance[np.arange(len(client_of)), client_of]
@@ -105,7 +107,7 @@ def capped(
     rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     leaving = order[rank >= largest]
     room = largest - np.minimum(sizes, largest)
-    while len(leaving):  # each pass fills a client or places everybody
+    while len(leaving):  # each pass fills a client or places all images
         wanted = np.where(room > 0, distance[leaving], np.inf).argmin(axis=1)
         is_placed = np.zeros(len(leaving), dtype=np.bool_)
         for client in np.unique(wanted):

@@ -1,4 +1,4 @@
-"""FedMLP's skewed mode: clients differ in how many findings their images have."""
+"""FedMLP's non-IID partition: clients differ in the number of findings per image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedquilt.data.partitions.strata import spread_strata
 
 @dataclass(frozen=True, kw_only=True)
 class LabelCountDirichlet(Partition):
-    """Images with the same number of positives are spread by one Dirichlet draw per number."""
+    """Splits the images with each number of positives over the clients in Dirichlet shares."""
 
     clients: int
     concentration: float  # alpha: small is skewed, large is even

@@ -1,4 +1,4 @@
-"""Clients as they are: the sites or the patients (FLAIR: the users) of the data."""
+"""The natural partition: clients are the sites or the patients (FLAIR: the users) of the data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Natural(Partition):
-    """A client is a site or a patient; nothing is drawn, so the seed does not matter."""
+    """Makes every site or every patient a client; does not depend on the seed."""
 
     by: Literal["site", "patient"] = "site"
     smallest_client: int = 1  # leave out clients with fewer images
@@ -27,7 +27,7 @@ class Natural(Partition):
         owners = data.sites if self.by == "site" else data.groups
         if owners is None:
             raise UserError(
-                f"the data do not say the {self.by} of each image; name the column that does, "
+                f"the data do not give the {self.by} of each image; name the column that does, "
                 "or choose another partition, such as 'iid'"
             )
         sizes = Counter(owners)

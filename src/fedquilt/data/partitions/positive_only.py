@@ -1,4 +1,4 @@
-"""The setting of FedAwS and FedALC: a client knows positives of one class, and nothing else."""
+"""The partition of FedAwS and FedALC: a client knows the positives of one class only."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from torch import Tensor
 from fedquilt.core.errors import UserError
 from fedquilt.core.seeding import seed_for
 from fedquilt.data.dataset import LabelView, annotated_positives
-from fedquilt.data.partitions.partition import Assignment, Partition, refuse_non_positive
+from fedquilt.data.partitions.partition import Assignment, Partition, check_positive
 
 
 @dataclass(frozen=True, kw_only=True)
 class PositiveOnly(Partition):
-    """Each class has its own clients, which share its positive images and annotate only it.
+    """Splits the positives of each class over its own clients, which annotate only that class.
 
-    An image with several positives goes to one of their classes at random, or to each of them.
+    An image with several positives goes to one of its classes at random, or to each of them.
     """
 
     replicas: int = 1  # clients per class
-    images: Literal["unique", "replicate"] = "unique"  # may several classes' clients hold one
+    images: Literal["unique", "replicate"] = "unique"  # "replicate": one client per positive class
 
     def assign(self, data: LabelView, seed: int) -> Assignment:
-        refuse_non_positive(replicas=self.replicas)
+        check_positive(replicas=self.replicas)
         generator = np.random.default_rng(seed_for(seed, "partition", "positive-only"))
         positives = annotated_positives(data)
         held = positives
@@ -38,12 +38,12 @@ class PositiveOnly(Partition):
         known: list[Tensor] = []
         for column, name in enumerate(data.classes):
             shuffled = generator.permutation(np.flatnonzero(held[:, column]))
-            self._refuse_too_few(name, len(shuffled))
-            for replica, part in enumerate(np.array_split(shuffled, self.replicas)):
+            self._check_enough(name, len(shuffled))
+            for replica, share in enumerate(np.array_split(shuffled, self.replicas)):
                 names.append(f"{name}-{replica}")
-                indices.append(torch.from_numpy(np.sort(part).astype(np.int64)))
+                indices.append(torch.from_numpy(np.sort(share).astype(np.int64)))
                 only_this_class = torch.arange(len(data.classes)) == column
-                known.append(only_this_class.repeat(len(part), 1))
+                known.append(only_this_class.repeat(len(share), 1))
         return Assignment(
             names=tuple(names),
             indices=tuple(indices),
@@ -51,9 +51,9 @@ class PositiveOnly(Partition):
             notes={"dropped_images": int((~positives.any(axis=1)).sum())},
         )
 
-    def _refuse_too_few(self, name: str, images: int) -> None:
+    def _check_enough(self, name: str, images: int) -> None:
         if images < self.replicas:
             raise UserError(
-                f"class {name!r} has {images} images to itself for {self.replicas} clients; "
-                "use fewer replicas, or images = 'replicate', or leave the class out"
+                f"class {name!r} has {images} images for {self.replicas} clients; use fewer "
+                "replicas, or images = 'replicate', or leave the class out"
             )

@@ -1,4 +1,4 @@
-"""Dirichlet shares over groups of images with the same label vector."""
+"""Helpers of the Dirichlet partitions: label patterns, shares per client and strata of images."""
 
 from __future__ import annotations
 
@@ -12,38 +12,37 @@ from fedquilt.core.errors import UserError
 from fedquilt.data.partitions.partition import (
     DROPPED,
     Assignment,
+    check_client_count,
+    check_positive,
     numbered_clients,
-    refuse_impossible_count,
-    refuse_non_positive,
 )
+
+Drawn = TypeVar("Drawn")
 
 Positives = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int64]
+Shares = npt.NDArray[np.float64]
 
 
 def label_patterns(positives: Positives) -> tuple[Positives, Counts]:
-    """The distinct rows (U, C) in lexicographic order, and which of them each image has (N,)."""
+    """The distinct label vectors (U, C), sorted, and the index of each image's vector (N,)."""
     packed, pattern_of = np.unique(np.packbits(positives, axis=1), axis=0, return_inverse=True)
     patterns = np.unpackbits(packed, axis=1, count=positives.shape[1]).astype(np.bool_)
     return patterns, pattern_of.reshape(-1).astype(np.int64)
 
 
 def rarest_positive(patterns: Positives, frequency: Counts) -> Counts:
-    """Each row's positive class of the lowest frequency; C for a row without positives."""
-    rarity = np.argsort(frequency, kind="stable")  # equally rare: the first class
+    """(U,) the rarest positive class of each pattern; C for a pattern without positives."""
+    rarity = np.argsort(frequency, kind="stable")  # a tie goes to the first class
     rarest = rarity[patterns[:, rarity].argmax(axis=1)]
     return np.asarray(np.where(patterns.any(axis=1), rarest, patterns.shape[1]))
 
 
-Drawn = TypeVar("Drawn")
-Shares = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.int64]
+def restrict_shares(shares: Shares, allowed: npt.NDArray[np.bool_]) -> Shares:
+    """Renormalise shares over the allowed clients (last axis); all 0 if none is allowed.
 
-
-def restricted(shares: Shares, allowed: npt.NDArray[np.bool_]) -> Shares:
-    """Shares over the last axis that sum to 1 over the allowed clients; 0 if none is allowed.
-
-    Where the allowed clients' mass underflows they share equally.
+    If the allowed clients' total underflows, they get equal shares.
     """
     kept = np.where(allowed, shares, 0.0)
     total = kept.sum(axis=-1, keepdims=True)
@@ -53,30 +52,30 @@ def restricted(shares: Shares, allowed: npt.NDArray[np.bool_]) -> Shares:
 
 
 def draw_clients(shares: Shares, generator: np.random.Generator) -> Indices:
-    """One client per row of (N, K) shares, ``DROPPED`` where a row has no share at all."""
-    # The smallest of exponential waiting times with these rates falls on client k with share k.
+    """Draw one client per row of (N, K) shares; ``DROPPED`` where all shares are 0."""
+    # Of exponential waiting times with these rates, client k's is the smallest with share k.
     waiting = generator.exponential(size=shares.shape)
     possible = shares > 0
     waiting = np.where(possible, waiting / np.where(possible, shares, 1.0), np.inf)
     return np.where(possible.any(axis=1), waiting.argmin(axis=1), DROPPED)
 
 
-def first_accepted(
-    draw: Callable[[], Drawn], is_accepted: Callable[[Drawn], bool], *, attempts: int, wish: str
+def draw_until(
+    draw: Callable[[], Drawn], is_accepted: Callable[[Drawn], bool], *, attempts: int, goal: str
 ) -> tuple[Drawn, int]:
-    """The first draw that will do, and how many draws that took."""
+    """The first accepted draw and the number of draws; raise a ``UserError`` if there is none."""
     for attempt in range(1, attempts + 1):
         drawn = draw()
         if is_accepted(drawn):
             return drawn, attempt
     raise UserError(
-        f"none of {attempts} draws gave {wish}; use fewer clients, a higher concentration, "
+        f"none of {attempts} draws gave {goal}; use fewer clients, a higher concentration, "
         "a lower smallest_client or more attempts"
     )
 
 
 def spread_strata(
-    strata: Indices,  # (N,) the group of each image
+    strata: Indices,  # (N,) the stratum of each image
     *,
     clients: int,
     concentration: float,
@@ -85,13 +84,14 @@ def spread_strata(
     stop_at_mean: bool = False,
     seed: int,
 ) -> Assignment:
-    """Draw again until every client has ``smallest_client`` images.
+    """Split each stratum over the clients in Dirichlet shares.
 
-    With ``stop_at_mean`` a client that already has its N / K images gets none of later groups.
+    Draws again until every client has ``smallest_client`` images. With ``stop_at_mean``, a client
+    that has reached N / K images gets none of the following strata.
     """
     images = len(strata)
-    refuse_impossible_count(clients, images)
-    refuse_non_positive(concentration=concentration)
+    check_client_count(clients, images)
+    check_positive(concentration=concentration)
     generator = np.random.default_rng(seed)
     limit = images / clients if stop_at_mean else np.inf
 
@@ -100,16 +100,18 @@ def spread_strata(
         sizes = np.zeros(clients, dtype=np.int64)
         for stratum in np.unique(strata):
             members = generator.permutation(np.flatnonzero(strata == stratum))
-            shares = restricted(generator.dirichlet(np.full(clients, concentration)), sizes < limit)
+            shares = restrict_shares(
+                generator.dirichlet(np.full(clients, concentration)), sizes < limit
+            )
             ends = np.rint(np.cumsum(shares) * len(members))
             client_of[members] = np.searchsorted(ends, np.arange(len(members)), side="right")
             sizes += np.bincount(client_of[members], minlength=clients)
         return client_of
 
-    client_of, draws = first_accepted(
+    client_of, draws = draw_until(
         draw,
         lambda drawn: bool(np.bincount(drawn, minlength=clients).min() >= smallest_client),
         attempts=attempts,
-        wish=f"every client {smallest_client} images",
+        goal=f"every client {smallest_client} images",
     )
     return Assignment.from_clients(numbered_clients(clients), client_of, {"draws": draws})

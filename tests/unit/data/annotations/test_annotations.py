@@ -1,4 +1,4 @@
-"""Who annotates which class: exact row sums, and an annotator for every class."""
+"""Annotation rules: the number of classes per client, and an annotator for every class."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_missing_gives_exact_rows_and_covers_every_class(
             assert mask.sum(0).max() - mask.sum(0).min() <= 1
 
 
-def test_missing_leaves_some_classes_hot_and_some_cool_unless_balanced() -> None:
+def test_missing_gives_classes_different_numbers_of_annotators_unless_balanced() -> None:
     spreads = [
         int(sums.max() - sums.min())
         for seed in range(20)
@@ -71,7 +71,7 @@ def test_missing_nothing_is_full_and_one_to_one_is_the_diagonal() -> None:
     assert torch.equal(diagonal, torch.eye(5, dtype=torch.bool))
 
 
-def test_missing_refuses_what_cannot_work() -> None:
+def test_missing_refuses_impossible_settings() -> None:
     with pytest.raises(UserError, match="3 clients with 2 classes each reach at most 6 of the 7"):
         mask_of(Missing(missing=5), 3, 7)
     with pytest.raises(UserError, match="at least 3 classes per client"):
@@ -153,7 +153,7 @@ def test_listed_takes_names_and_positions() -> None:
     rule = Listed(annotates={"north": ("b",), "1": ("a", "c"), "2": ()})
     mask = rule.mask(("north", "south", "east"), ("a", "b", "c"), seed=0)
     assert mask.int().tolist() == [[0, 1, 0], [1, 0, 1], [0, 0, 0]]
-    # A client called "1" is meant by "1", although it is the first.
+    # "1" means the client called "1", although it is at position 0.
     numbered = Listed(annotates={"1": ("a",), "0": ("b",)})
     assert numbered.mask(("1", "0"), ("a", "b"), seed=0).int().tolist() == [[1, 0], [0, 1]]
 
@@ -162,7 +162,10 @@ def test_listed_takes_names_and_positions() -> None:
     ("annotates", "message"),
     [
         ({"nort": ("a",), "south": ("b",)}, "no such client: 'nort'; did you mean 'north'"),
-        ({"north": ("edma",), "south": ()}, "which is no class of the data; did you mean 'edema'"),
+        (
+            {"north": ("edma",), "south": ()},
+            "which is not a class of the data; did you mean 'edema'",
+        ),
         ({"north": ("mass",)}, "annotates leaves out south"),
         ({"north": ("mass",), "0": ("edema",)}, "twice, as 'north' and '0'"),
     ],

@@ -1,4 +1,4 @@
-"""Numbers for views: whose they are, where they lie, and samples sorted by them."""
+"""Random numbers of views: their generator and device, and samples grouped by them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from fedquilt.data.augmentation.draws import (
     OFFSET_STEP,
     rows_by_kind,
-    sent,
+    to_device,
     uniform,
     uniform_on_host,
 )
@@ -22,7 +22,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA de
 
 
 class DeviceGenerator:
-    """What a GPU's generator tells of itself: a seed, and how many numbers it has given."""
+    """Stands in for a CUDA generator: a seed and an offset."""
 
     device = torch.device("cuda")
 
@@ -36,11 +36,11 @@ class DeviceGenerator:
         return self._offset
 
     def set_offset(self, offset: int) -> None:
-        assert offset % 4 == 0  # torch refuses others
+        assert offset % 4 == 0  # torch raises for others
         self._offset = offset
 
 
-def test_a_generator_of_the_host_is_drawn_from_itself() -> None:
+def test_a_cpu_generator_is_used_directly() -> None:
     one, two, three = (torch.Generator().manual_seed(3) for _ in range(3))
     expected = torch.rand((5, 2), generator=one)
     assert torch.equal(uniform_on_host(torch.empty(5), 2, two), expected)
@@ -48,7 +48,7 @@ def test_a_generator_of_the_host_is_drawn_from_itself() -> None:
     assert torch.equal(two.get_state(), one.get_state())
 
 
-def test_a_generator_of_a_device_names_numbers_of_the_host_by_how_far_it_is() -> None:
+def test_a_cuda_generator_seeds_host_numbers_with_its_seed_and_offset() -> None:
     def drawn(source: DeviceGenerator) -> torch.Tensor:
         return uniform_on_host(IMAGES, 2, cast(torch.Generator, source))
 
@@ -69,14 +69,14 @@ def test_rows_by_kind_has_every_row_once_and_in_order() -> None:
     assert rows_by_kind(torch.zeros(0), HOST) == {}
 
 
-def test_what_is_sent_to_the_host_stays_there() -> None:
+def test_a_tensor_on_the_host_is_not_copied() -> None:
     numbers = torch.arange(3.0)
-    assert sent(numbers, HOST) is numbers
+    assert to_device(numbers, HOST) is numbers
 
 
 @needs_gpu
 @pytest.mark.parametrize("name", ["strong", "randaugment"])
-def test_views_drawn_on_a_gpu_depend_on_the_seed_and_go_on(name: str) -> None:
+def test_views_drawn_on_a_gpu_depend_on_seed_and_offset(name: str) -> None:
     images = torch.randint(0, 256, (64, 3, 32, 32), dtype=torch.uint8).cuda()
 
     def views(seed: int) -> list[torch.Tensor]:

@@ -11,7 +11,7 @@ from torchvision.transforms import functional as reference
 
 from fedquilt.core.errors import UserError
 from fedquilt.data.augmentation import randaugment
-from fedquilt.data.augmentation.randaugment import KINDS, RandAugment, change, cut_out
+from fedquilt.data.augmentation.randaugment import KINDS, RandAugment, apply_operations, cut_out
 from fedquilt.data.augmentation.views import VIEWS
 
 
@@ -21,11 +21,11 @@ def photographs(*shape: int) -> Tensor:
 
 
 def changed(images: Tensor, name: str, level: int, sign: float = 1.0) -> Tensor:
-    """All images after the same change, in bytes that need not be whole."""
+    """All images after the same operation, in 0..255 without rounding."""
     count = len(images)
     kind = torch.full((count,), float(KINDS.index(name)))
     arguments = torch.full((count,), float(level)), torch.full((count,), sign)
-    return change(images / 255, kind, *arguments) * 255
+    return apply_operations(images / 255, kind, *arguments) * 255
 
 
 def test_there_are_fourteen_kinds():
@@ -35,7 +35,7 @@ def test_there_are_fourteen_kinds():
 @pytest.mark.parametrize("level", [1, 5, 9])
 def test_colour_operations_agree_with_torchvision(level):
     images = photographs(3, 3, 12, 10)
-    kept = 0.05 + 0.09 * level  # how much of the picture is left
+    kept = 0.05 + 0.09 * level  # weight of the original image in the blend
     expected = {
         "autocontrast": reference.autocontrast(images),
         "brightness": reference.adjust_brightness(images, kept),
@@ -76,7 +76,7 @@ def test_autocontrast_keeps_a_channel_of_one_value():
     assert changed(images, "autocontrast", 1).round().unique().tolist() == [90]
 
 
-def test_colour_is_nothing_to_a_grey_image():
+def test_colour_leaves_a_grey_image_unchanged():
     images = photographs(2, 1, 5, 5)
     torch.testing.assert_close(changed(images, "colour", 2), images.to(torch.float32))
 
@@ -108,7 +108,7 @@ def test_rotate_turns_about_the_centre_by_three_degrees_a_level():
 
 def test_shears_start_at_the_top_left_corner():
     # Level 5 shears by 0.15. The point's middle is 10.5 px down: it came from 1.575 px further
-    # right, so it moves left; likewise 20.5 px right is 3.075 px up.
+    # right, so it moves left; in the same way, 20.5 px right is 3.075 px up.
     row, column = place(changed(point(10, 20), "shear x", 5))
     assert (row, column) == pytest.approx((10, 20 - 1.575), abs=0.02)
     row, column = place(changed(point(10, 20), "shear y", 5, -1.0))
@@ -124,17 +124,17 @@ def test_shifts_are_whole_pixels_and_shares_of_the_canvas():
     assert changed(point(10, 15), "translate x", 4).max().item() == pytest.approx(255, abs=1e-2)
 
 
-def test_every_sample_gets_its_own_change():
+def test_every_sample_gets_its_own_operation():
     images = photographs(14, 3, 8, 8)
     kinds, level = torch.arange(14.0), torch.arange(14.0) % 9 + 1
-    together = change(images / 255, kinds, level, torch.ones(14))
+    together = apply_operations(images / 255, kinds, level, torch.ones(14))
     for row in range(14):
         only = slice(row, row + 1)
-        alone = change(images[only] / 255, kinds[only], level[only], torch.ones(1))
+        alone = apply_operations(images[only] / 255, kinds[only], level[only], torch.ones(1))
         torch.testing.assert_close(together[row], alone[0])
 
 
-def test_cut_out_is_a_grey_square_pushed_in_at_the_start_and_cut_at_the_end():
+def test_cut_out_is_a_grey_square_inside_the_top_left_and_cut_at_the_other_borders():
     centre = torch.tensor([[0.5, 0.5], [0.0, 0.0], [0.99, 0.5]])
     result = cut_out(torch.ones(3, 2, 10, 10), centre, 4)
     covered = (result - 127 / 255).abs() < 1e-6
@@ -162,13 +162,13 @@ def test_kinds_magnitudes_and_signs_are_as_frequent_as_asked(monkeypatch):
         seen.append((kind, level, sign))
         return pixels
 
-    monkeypatch.setattr(randaugment, "change", record)
+    monkeypatch.setattr(randaugment, "apply_operations", record)
     VIEWS["randaugment"].augment(torch.zeros(7000, 1, 2, 2), torch.Generator().manual_seed(1))
     assert len(seen) == 2  # n
     for kind, level, sign in seen:
         counts = torch.bincount(kind.to(torch.int64), minlength=14)
         identity = KINDS.index("identity")
-        # Half are not made, and one in fourteen of the rest is no change: 3500 + 250; others 250.
+        # Half are not applied, and one in fourteen of the rest is the identity: 3500 + 250.
         for number, count in enumerate(counts.tolist()):
             expected = 3750 if number == identity else 250
             assert abs(count - expected) < 4 * math.sqrt(expected), KINDS[number]

@@ -55,7 +55,7 @@ def test_normalise_by_hand():
         Augmentation(horizontal_flip=0.0, affine_share=0.0),
     ],
 )
-def test_a_view_of_nothing_is_the_normalised_images_bit_for_bit(view, monkeypatch):
+def test_a_view_without_augmentation_equals_normalisation_bitwise(view, monkeypatch):
     monkeypatch.setattr(F, "grid_sample", None)
     images = photographs(4, 3, 9, 7)
     source = generator()
@@ -88,7 +88,7 @@ def test_float_images_in_unit_range_give_the_view_of_the_same_bytes(name):
     assert torch.equal(pixels, before)
 
 
-def test_every_sample_gets_numbers_of_its_own():
+def test_every_sample_is_augmented_independently():
     images = photographs(1, 1, 16, 16).expand(8, 1, 16, 16)
     for name in ("weak", "strong"):
         views = raw(images, VIEWS[name])
@@ -121,7 +121,7 @@ def test_mirror_only_the_chosen():
     assert result.flatten().tolist() == [0, 1, 2, 3, 5, 4, 7, 6]
 
 
-def test_warp_of_nothing_returns_the_picture():
+def test_an_identity_warp_returns_the_image():
     pixels = photographs(3, 2, 7, 11) / 255
     assert torch.allclose(warp(pixels, **still(3)), pixels, atol=1e-5)
 
@@ -173,7 +173,7 @@ def test_warp_agrees_with_affine_grid():
         assert torch.allclose(result[row], expected[0], atol=1e-5)
 
 
-def test_turns_shifts_and_scales_stay_within_what_was_asked(monkeypatch):
+def test_rotations_shifts_and_scales_stay_within_their_ranges(monkeypatch):
     seen = {}
     monkeypatch.setattr(
         "fedquilt.data.augmentation.views.warp",
@@ -262,7 +262,7 @@ def test_kinds_of_degradation_are_as_frequent_as_asked(monkeypatch):
     assert deviations.max() < 7.5
 
 
-def test_what_is_kept_between_calls_serves_callers_that_need_gradients():
+def test_cached_constants_work_outside_inference_mode():
     with torch.inference_mode():
         normalise(photographs(1, 1, 2, 2), (0.123,), (0.456,))
     pixels = torch.rand(1, 1, 2, 2, requires_grad=True)
@@ -281,7 +281,7 @@ def test_unknown_views_and_impossible_settings_are_refused():
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_neither_the_layout_in_memory_nor_bytes_instead_of_floats_change_a_bit(name):
+def test_views_do_not_depend_on_memory_format_or_dtype(name):
     images = torch.randint(0, 256, (20, 3, 8, 9), dtype=torch.uint8)
     turned = images.contiguous(memory_format=torch.channels_last)
 
@@ -292,17 +292,17 @@ def test_neither_the_layout_in_memory_nor_bytes_instead_of_floats_change_a_bit(n
     expected = view(images)
     assert torch.equal(view(turned), expected)
     assert torch.equal(view(images / 255), expected)
-    if VIEWS[name].only_moves:
+    if VIEWS[name].preserves_values:
         assert view(turned).is_contiguous(memory_format=torch.channels_last)
 
 
-def test_views_that_only_move_pixels_are_known():
-    assert {name for name, view in VIEWS.items() if view.only_moves} == {"plain", "flip"}
+def test_views_that_preserve_values():
+    assert {name for name, view in VIEWS.items() if view.preserves_values} == {"plain", "flip"}
     turns, never = Augmentation(translate=0.0), Augmentation(affine_share=0.0)
-    assert not turns.only_moves
-    assert never.only_moves
-    assert not Augmentation(affine_share=0.0, brightness=0.1).only_moves
-    assert not Augmentation(affine_share=0.0, degrade_share=0.1).only_moves
+    assert not turns.preserves_values
+    assert never.preserves_values
+    assert not Augmentation(affine_share=0.0, brightness=0.1).preserves_values
+    assert not Augmentation(affine_share=0.0, degrade_share=0.1).preserves_values
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from fedquilt.core.errors import UserError
-from fedquilt.data.images.cache import writing
+from fedquilt.data.images.cache import cache_lock
 
 
 def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
     told = pytest.raises(UserError, match=r"cache folder .*cache cannot be written to .*--cache")
-    with told, writing(tmp_path / "cache" / "x.lock"):
+    with told, cache_lock(tmp_path / "cache" / "x.lock"):
         pass
 
 
@@ -26,17 +26,17 @@ def test_a_folder_without_permission_is_told(
 
     monkeypatch.setattr(Path, "open", refuse)  # a mode would not stop the tests of an administrator
     told = pytest.raises(UserError, match=r"cannot be written to \(Permission denied\)")
-    with told, writing(tmp_path / "x.lock"):
+    with told, cache_lock(tmp_path / "x.lock"):
         pass
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_told(tmp_path: Path, number: int) -> None:
     told = pytest.raises(UserError, match=r"the disk of the cache folder .* is full")
-    with told, writing(tmp_path / "new" / "x.lock"):
+    with told, cache_lock(tmp_path / "new" / "x.lock"):
         raise OSError(number, "no room")
 
 
 def test_other_failures_stay_what_they_are(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), writing(tmp_path / "x.lock"):
+    with pytest.raises(FileNotFoundError), cache_lock(tmp_path / "x.lock"):
         raise FileNotFoundError(errno.ENOENT, "gone")

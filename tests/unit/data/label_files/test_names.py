@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.folder_files import read, told, write_csv
+from support.folder_files import full_report, read, write_csv
 
 from fedquilt.core.errors import UserError
 from fedquilt.data.label_files.names import LabelNames, read_label_names
@@ -68,7 +68,7 @@ def test_columns_merge_and_sites_translate_their_own(tmp_path: Path) -> None:
 def test_columns_that_disagree_are_reported_by_line(tmp_path: Path) -> None:
     names = LabelNames({"B": "A"})
     _, problems = read(tmp_path, "image,A,B\nx,1,1\ny,1,0\n", names=names)
-    message = told(problems)
+    message = full_report(problems)
     assert "line 3: column 'B' against another of class 'A'" in message
     assert "line 2" not in message
     assert "mend one of the cells" in message
@@ -102,15 +102,15 @@ def test_a_column_that_only_one_site_translates_must_be_blank_elsewhere(tmp_path
     names = LabelNames({}, {"M": {"Erguss": "Effusion"}})
     text = "image,site,Erguss\nx,M,1\ny,N,0\n"
     _, problems = read(tmp_path, text, site_column="site", names=names)
-    assert "line 3, column 'Erguss', site 'N'" in told(problems)
-    assert "translate the column for this site too" in told(problems)
+    assert "line 3, column 'Erguss', site 'N'" in full_report(problems)
+    assert "translate the column for this site too" in full_report(problems)
 
 
 def test_names_that_fit_nothing(tmp_path: Path) -> None:
     names = LabelNames({"Oedem": "Edem"}, {"St Mary": {}})
     text = "image,site,Oedema\nx,St. Mary,1\n"
     _, problems = read(tmp_path, text, site_column="site", names=names, classes=("Edema",))
-    message = told(problems)
+    message = full_report(problems)
     assert "no label column 'Oedem'" in message
     assert "no class 'Edem' in the study; did you mean 'Edema'?" in message
     assert "site 'St Mary' has no image; did you mean 'St. Mary'?" in message
@@ -120,4 +120,4 @@ def test_names_that_fit_nothing(tmp_path: Path) -> None:
 def test_sites_need_a_site_column(tmp_path: Path) -> None:
     names = LabelNames({}, {"M": {"A": "B"}})
     _, problems = read(tmp_path, "image,A\nx,1\n", names=names)
-    assert "no site column was named (--site-column)" in told(problems)
+    assert "no site column was named (--site-column)" in full_report(problems)

@@ -1,4 +1,4 @@
-"""Dirichlet shares among clients that see only part of the classes."""
+"""Dirichlet shares among clients that hold only some classes."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ def test_presence_limits_the_classes_of_a_client(uncovered: str, choose_by: str)
     uncovered_images = assignment.notes["uncovered_images"]
     assert uncovered_images > 0
     assert assignment.notes["dropped_images"] == (uncovered_images if uncovered == "drop" else 0)
-    dealt = [
+    sets = [
         {data.classes.index(name) for name in each} for each in assignment.notes["classes_dealt"]
     ]
-    assert {len(each) for each in dealt} == {3}
-    holders = Counter(column for each in dealt for column in each)
+    assert {len(each) for each in sets} == {3}
+    holders = Counter(column for each in sets for column in each)
     assert sorted(holders.values()) == [2, 2, 2, 3, 3, 3]  # 5 clients x 3 classes over 6 classes
     foreign_images = masked_images = 0
     for client, rows in enumerate(assignment.indices):
         positives = data.labels[rows] == 1
         foreign = positives.clone()
-        foreign[:, sorted(dealt[client])] = False
+        foreign[:, sorted(sets[client])] = False
         foreign_images += int(foreign.any(1).sum())
         if assignment.known is not None:
             assert torch.equal(~assignment.known[client], foreign)
@@ -73,11 +73,11 @@ def test_presence_keeps_the_largest_overlap_of_an_uncovered_image() -> None:
         clients=5, concentration=0.3, presence_share=0.5, uncovered="relax"
     )
     assignment = partition.assign(data, seed=0)
-    dealt = torch.zeros(5, 6, dtype=torch.int64)
+    sets = torch.zeros(5, 6, dtype=torch.int64)
     for client, names in enumerate(assignment.notes["classes_dealt"]):
-        dealt[client, [data.classes.index(name) for name in names]] = 1
+        sets[client, [data.classes.index(name) for name in names]] = 1
     for client, rows in enumerate(assignment.indices):
-        overlap = data.labels[rows].long() @ dealt.T
+        overlap = data.labels[rows].long() @ sets.T
         assert torch.equal(overlap[:, client], overlap.max(dim=1).values)
 
 
@@ -178,7 +178,7 @@ def test_presence_survives_a_tiny_concentration(concentration: float) -> None:
     assert sum(len(rows) for rows in assignment.indices) + assignment.notes["dropped_images"] == 375
 
 
-def test_presence_refuses_what_cannot_work() -> None:
+def test_presence_refuses_impossible_settings() -> None:
     good = DirichletPresence(clients=2, concentration=0.5, presence_share=0.5)
     with pytest.raises(UserError, match="none of 4 draws gave every client 400 images"):
         replace(good, smallest_client=400, attempts=4).assign(random_table(), 0)

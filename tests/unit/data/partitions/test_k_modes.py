@@ -13,7 +13,7 @@ from fedquilt.data.partitions.k_modes import KModes, fill_empty, find_modes, mis
 from fedquilt.data.partitions.strata import label_patterns
 
 
-def test_patterns_are_the_distinct_rows_and_say_who_has_them() -> None:
+def test_patterns_are_the_distinct_label_vectors() -> None:
     positives = np.array([[0, 1], [1, 0], [0, 1], [0, 0]], dtype=bool)
     patterns, pattern_of = label_patterns(positives)
     assert patterns.tolist() == [[False, False], [False, True], [True, False]]

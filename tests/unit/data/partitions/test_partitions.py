@@ -1,4 +1,4 @@
-"""Every way to spread images: what holds for all of them."""
+"""Properties of every partition."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_another_seed_gives_another_draw(name: str) -> None:
 
 
 @every
-def test_labels_of_blank_cells_are_never_looked_at(partition: Partition) -> None:
+def test_unannotated_labels_are_never_read(partition: Partition) -> None:
     data = random_table()
     garbage = torch.randint(0, 256, data.labels.shape, generator=torch.Generator().manual_seed(9))
     altered = replace(data, labels=torch.where(data.known, data.labels, garbage.to(torch.uint8)))
@@ -107,5 +107,5 @@ def test_labels_of_blank_cells_are_never_looked_at(partition: Partition) -> None
 )  # the clients of those three come from the data
 def test_more_clients_than_images_is_refused(name: str) -> None:
     partition = EVERY[name]
-    with pytest.raises(UserError, match=r"3 images cannot be spread over \d clients"):
+    with pytest.raises(UserError, match=r"3 images cannot be split over \d clients"):
         partition.assign(table([[1, 0], [0, 1], [1, 1]]), seed=0)

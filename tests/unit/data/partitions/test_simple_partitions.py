@@ -17,7 +17,7 @@ from fedquilt.data.partitions.label_count_dirichlet import LabelCountDirichlet
 from fedquilt.data.partitions.natural import Natural
 from fedquilt.data.partitions.partition import DROPPED
 from fedquilt.data.partitions.positive_only import PositiveOnly
-from fedquilt.data.partitions.strata import draw_clients, rarest_positive, restricted
+from fedquilt.data.partitions.strata import draw_clients, rarest_positive, restrict_shares
 
 
 def test_iid_gives_equal_shares_and_drops_or_spreads_the_rest() -> None:
@@ -105,7 +105,7 @@ def test_natural_clients_are_the_sites_or_patients(caplog: pytest.LogCaptureFixt
 
 
 def test_natural_says_what_is_missing() -> None:
-    with pytest.raises(UserError, match="do not say the site of each image"):
+    with pytest.raises(UserError, match="do not give the site of each image"):
         Natural().assign(table([[1]]), seed=0)
     data = replace(table([[1], [0], [1]]), groups=("p", "p", "q"))
     with pytest.raises(UserError, match="no patient has 5 images, the largest has 2"):
@@ -132,15 +132,15 @@ def test_positive_only_replicates_an_image_for_each_of_its_classes() -> None:
     assignment = PositiveOnly(images="replicate").assign(data, seed=0)
     assert [rows.tolist() for rows in assignment.indices] == [[0], [0, 1], [1, 2]]
     assert assignment.notes == {"dropped_images": 1}
-    with pytest.raises(UserError, match="class 'a' has 1 images to itself for 2 clients"):
+    with pytest.raises(UserError, match="class 'a' has 1 images for 2 clients"):
         PositiveOnly(images="replicate", replicas=2).assign(data, seed=0)
 
 
-def test_restricted_shares_are_renormalised_and_uniform_when_the_mass_is_gone() -> None:
+def test_restricted_shares_are_renormalised_and_equal_after_underflow() -> None:
     shares = np.array([[0.5, 0.3, 0.2], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
     allowed = np.array([[True, False, True], [False, True, True], [False, False, False]])
     expected = [[5 / 7, 0, 2 / 7], [0, 0.5, 0.5], [0, 0, 0]]
-    np.testing.assert_allclose(restricted(shares, allowed), expected)
+    np.testing.assert_allclose(restrict_shares(shares, allowed), expected)
 
 
 def test_clients_are_drawn_in_proportion_to_their_shares() -> None:

@@ -91,7 +91,7 @@ def write_isic2018(root: Path) -> Path:
     return root
 
 
-# part -> image -> the objects in it and whether they are difficult
+# split -> image -> the objects in it and whether they are difficult
 VOC_IMAGES: dict[str, dict[str, tuple[tuple[str, bool], ...]]] = {
     "trainval": {
         "000005": (("chair", False), ("chair", True), ("person", True)),
@@ -103,17 +103,17 @@ VOC_IMAGES: dict[str, dict[str, tuple[tuple[str, bool], ...]]] = {
 
 
 def write_pascal_voc(root: Path, classes: Iterable[str], *, year: int = 2007) -> Path:
-    """A devkit with annotations and, for ``classes``, the lists of the parts."""
+    """A devkit with annotations and, for ``classes``, the lists of the splits."""
     home = root / "VOCdevkit" / f"VOC{year}"
     lists = home / "ImageSets" / "Main"
     lists.mkdir(parents=True)
     (home / "Annotations").mkdir()
-    for part, images in VOC_IMAGES.items():
-        (lists / f"{part}.txt").write_text("".join(f"{image}\n" for image in images))
+    for split, images in VOC_IMAGES.items():
+        (lists / f"{split}.txt").write_text("".join(f"{image}\n" for image in images))
         for name in classes:
             states = {image: _voc_state(name, objects) for image, objects in images.items()}
             lines = [f"{image} {state:2d}\n" for image, state in states.items()]
-            (lists / f"{name}_{part}.txt").write_text("".join(lines))
+            (lists / f"{name}_{split}.txt").write_text("".join(lines))
         for image, objects in images.items():
             (home / "Annotations" / f"{image}.xml").write_text(_voc_annotation(image, objects))
             write_images(home / "JPEGImages", [f"{image}.jpg"], first=int(image))
@@ -144,8 +144,8 @@ def write_ms_coco(root: Path, *, year: int = 2014) -> Path:
     objects = {"train": ((9, 1), (9, 1), (9, 18), (25, 3)), "val": ((42, 18),)}
     images = {"train": (9, 25, 30), "val": (42, 73)}
     (root / "annotations").mkdir(parents=True)
-    for part, numbers in images.items():
-        names = [f"{prefix.format(part)}{number:012d}.jpg" for number in numbers]
+    for split, numbers in images.items():
+        names = [f"{prefix.format(split)}{number:012d}.jpg" for number in numbers]
         document = {
             "info": {"year": year},
             "images": [
@@ -161,16 +161,16 @@ def write_ms_coco(root: Path, *, year: int = 2014) -> Path:
                     "iscrowd": int(category == 18),
                     "segmentation": [[1.0, 2.0, 3.0, 4.0]],
                 }
-                for number, (image, category) in enumerate(objects[part])
+                for number, (image, category) in enumerate(objects[split])
             ],
         }
-        path = root / "annotations" / f"instances_{part}{year}.json"
+        path = root / "annotations" / f"instances_{split}{year}.json"
         path.write_text(json.dumps(document))
-        write_images(root / f"{part}{year}", names, first=0 if part == "train" else 3)
+        write_images(root / f"{split}{year}", names, first=0 if split == "train" else 3)
     return root
 
 
-FLAIR_ROWS = (  # image, user, part, coarse, fine
+FLAIR_ROWS = (  # image, user, split, coarse, fine
     ("101", "7@N00", "train", ["animal"], ["cat", "dog"]),
     ("102", "7@N00", "train", ["animal", "food"], ["bread", "dog"]),
     ("103", "8@N01", "train", ["structure"], ["structure"]),
@@ -187,10 +187,10 @@ def write_flair(root: Path) -> Path:
             "user_id": user,
             "image_id": image,
             "labels": coarse,
-            "partition": part,
+            "partition": split,
             "fine_grained_labels": fine,
         }
-        for image, user, part, coarse, fine in FLAIR_ROWS
+        for image, user, split, coarse, fine in FLAIR_ROWS
     ]
     (root / "labels_and_metadata.json").write_text(json.dumps(entries))
     write_images(root / "small_images", [f"{row[0]}.jpg" for row in FLAIR_ROWS])

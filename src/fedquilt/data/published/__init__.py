@@ -1,1 +1,1 @@
-"""Published data sets: their files, tables, splits and where they come from."""
+"""Shared code of published data sets: label tables, splits, prepared arrays, error messages."""

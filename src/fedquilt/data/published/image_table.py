@@ -1,4 +1,4 @@
-"""What published label files say of each image, and its train and test splits."""
+"""ImageTable: the labels of a published data set, and how its images are loaded and split."""
 
 from __future__ import annotations
 
@@ -24,51 +24,38 @@ from fedquilt.data.problems import SHOWN_PLACES
 from fedquilt.data.published.origin import Origin
 from fedquilt.data.source import Splits
 
-
-def bad_images_error(origin: Origin, bad: Sequence[tuple[ImageFile, BadImage]]) -> UserError:
-    """Names the files, unlike the error for a user's own ones: what is published is no secret."""
-    lines = [f"{origin.title}: image files that cannot be used: {len(bad):,}; nothing was loaded"]
-    lines += [f"    {file.path}: {each.detail}" for file, each in bad[:SHOWN_PLACES]]
-    if len(bad) > SHOWN_PLACES:
-        lines.append(f"    ... and {len(bad) - SHOWN_PLACES:,} more")
-    kinds = {each.kind for _, each in bad}
-    lines += sorted(kind.advice for kind in kinds - {UNREADABLE_IMAGE})
-    if UNREADABLE_IMAGE in kinds:
-        lines.append(f"damaged files: get them again from {origin.place}")
-    return UserError("\n".join(lines))
-
-
 Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageTable:
-    """One row per image, in the order of the label files, before any image is opened."""
+    """Labels and groups of all images, in the order of the label files; no image is opened."""
 
     classes: tuple[str, ...]
     ids: tuple[str, ...]
-    lines: tuple[int, ...]  # where the image stands in its label file, counted from 1
+    lines: tuple[int, ...]  # the image's line in its label file, counted from 1
     labels: NDArray[np.uint8]  # (N, C), meaningful only where known
-    known: NDArray[np.bool_] | None = None  # (N, C); None: all of it
+    known: NDArray[np.bool_] | None = None  # (N, C); None: every label is annotated
     groups: tuple[str, ...] | None = None  # the patient, lesion or user of each image
     sites: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def rows(self, rows: NDArray[np.integer]) -> ImageTable:
+    def select(self, indices: NDArray[np.integer]) -> ImageTable:
+        """The images at ``indices``, in that order."""
         return replace(
             self,
-            ids=_pick(self.ids, rows),
-            lines=_pick(self.lines, rows),
-            labels=self.labels[rows],
-            known=None if self.known is None else self.known[rows],
-            groups=None if self.groups is None else _pick(self.groups, rows),
-            sites=None if self.sites is None else _pick(self.sites, rows),
+            ids=_pick(self.ids, indices),
+            lines=_pick(self.lines, indices),
+            labels=self.labels[indices],
+            known=None if self.known is None else self.known[indices],
+            groups=None if self.groups is None else _pick(self.groups, indices),
+            sites=None if self.sites is None else _pick(self.sites, indices),
         )
 
-    def columns(self, columns: Sequence[int]) -> ImageTable:
-        """These classes, in this order."""
+    def select_classes(self, columns: Sequence[int]) -> ImageTable:
+        """The classes at ``columns``, in that order."""
         return replace(
             self,
             classes=tuple(self.classes[column] for column in columns),
@@ -90,25 +77,27 @@ class ImageTable:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """Rows of a table; those in neither part are left out."""
+class SplitIndices:
+    """The images of each split, as indices into a table; images in neither are left out."""
 
     train: NDArray[np.int64]
     test: NDArray[np.int64]
 
     @classmethod
-    def of(cls, is_test: NDArray[np.bool_], is_left_out: NDArray[np.bool_] | None = None) -> Parts:
+    def from_mask(
+        cls, is_test: NDArray[np.bool_], is_left_out: NDArray[np.bool_] | None = None
+    ) -> SplitIndices:
         in_use = np.ones(len(is_test), bool) if is_left_out is None else ~is_left_out
         return cls(np.flatnonzero(~is_test & in_use), np.flatnonzero(is_test & in_use))
 
 
-def join(train: ImageTable, test: ImageTable) -> tuple[ImageTable, Parts]:
-    """One table of two with the same classes, which are published apart."""
+def join_tables(train: ImageTable, test: ImageTable) -> tuple[ImageTable, SplitIndices]:
+    """Join the tables of two published splits with the same classes."""
     shared = set(train.ids) & set(test.ids)
     if shared:
         raise UserError(
-            f"{len(shared):,} images are in both the train and the test part; choose lists that "
-            "have none in common"
+            f"{len(shared):,} images are in both the train and the test split; choose lists "
+            "without common images"
         )
     count = len(train)
     both = ImageTable(
@@ -118,24 +107,24 @@ def join(train: ImageTable, test: ImageTable) -> tuple[ImageTable, Parts]:
         labels=np.concatenate([train.labels, test.labels]),
         known=_both(train.known, test.known),
     )
-    return both, Parts(np.arange(count), np.arange(count, len(both)))
+    return both, SplitIndices(np.arange(count), np.arange(count, len(both)))
 
 
-def load_parts(
+def load_splits(
     table: ImageTable,
-    parts: Parts,
+    indices: SplitIndices,
     folders: ImageFolders,
     decode: Callable[[list[ImageFile]], Tensor],
 ) -> Splits:
-    """Decode the images of both parts and cut them in two without a copy."""
-    for name, rows in (("train", parts.train), ("test", parts.test)):
-        if not len(rows):
+    """Decode the images of both splits into one array; each split is a slice of it."""
+    for name, members in (("train", indices.train), ("test", indices.test)):
+        if not len(members):
             raise UserError(
-                f"no image is in the {name} part of {len(table):,} images; change the settings "
-                "of the split, or give a folder with more images"
+                f"none of {len(table):,} images is in the {name} split; change the settings of "
+                "the split, or give a folder with more images"
             )
-    _refuse_repeated(table, folders.origin)
-    order = np.concatenate([parts.train, parts.test])
+    _check_no_repeats(table, folders.origin)
+    order = np.concatenate([indices.train, indices.test])
     names = _pick(table.ids, order)
     images = decode(
         [
@@ -143,36 +132,49 @@ def load_parts(
             for name, path, line in zip(names, folders.locate(names), _pick(table.lines, order))
         ]
     )
-    count = len(parts.train)
+    count = len(indices.train)
     return Splits(
-        train=table.rows(parts.train).with_images(images[:count]),
-        test=table.rows(parts.test).with_images(images[count:]),
+        train=table.select(indices.train).with_images(images[:count]),
+        test=table.select(indices.test).with_images(images[count:]),
     )
 
 
-def _refuse_repeated(table: ImageTable, origin: Origin) -> None:
+def load_image_splits(
+    table: ImageTable, indices: SplitIndices, folders: ImageFolders, decoding: Decoding, cache: Path
+) -> Splits:
+    """Load PNG, JPEG and TIFF files, decoded by ``cached_images``."""
+
+    def decode(files: list[ImageFile]) -> Tensor:
+        return cached_images(files, decoding, cache, partial(bad_images_error, folders.origin))
+
+    return load_splits(table, indices, folders, decode)
+
+
+def _check_no_repeats(table: ImageTable, origin: Origin) -> None:
     repeated = len(table) - len(set(table.ids))
     if repeated:
         name = next(name for name, count in Counter(table.ids).items() if count > 1)
         raise UserError(
             f"{origin.title}: the labels name {repeated:,} images more than once, such as {name}; "
-            f"expected each image once. Get them again from {origin.place}"
+            f"expected each image once. Download them again from {origin.place}"
         )
 
 
-def load_pictures(
-    table: ImageTable, parts: Parts, folders: ImageFolders, decoding: Decoding, cache: Path
-) -> Splits:
-    """The same for PNG, JPEG and TIFF files, which ``cached_images`` decodes."""
+def bad_images_error(origin: Origin, bad: Sequence[tuple[ImageFile, BadImage]]) -> UserError:
+    """One error for all unusable images; published file names are not private, so it names them."""
+    lines = [f"{origin.title}: image files that cannot be used: {len(bad):,}; nothing was loaded"]
+    lines += [f"    {file.path}: {each.detail}" for file, each in bad[:SHOWN_PLACES]]
+    if len(bad) > SHOWN_PLACES:
+        lines.append(f"    ... and {len(bad) - SHOWN_PLACES:,} more")
+    kinds = {each.kind for _, each in bad}
+    lines += sorted(kind.advice for kind in kinds - {UNREADABLE_IMAGE})
+    if UNREADABLE_IMAGE in kinds:
+        lines.append(f"damaged files: download them again from {origin.place}")
+    return UserError("\n".join(lines))
 
-    def decode(files: list[ImageFile]) -> Tensor:
-        return cached_images(files, decoding, cache, partial(bad_images_error, folders.origin))
 
-    return load_parts(table, parts, folders, decode)
-
-
-def _pick(entries: Sequence[Entry], rows: NDArray[np.integer]) -> tuple[Entry, ...]:
-    return tuple(entries[row] for row in rows.tolist())
+def _pick(entries: Sequence[Entry], indices: NDArray[np.integer]) -> tuple[Entry, ...]:
+    return tuple(entries[index] for index in indices.tolist())
 
 
 def _both(

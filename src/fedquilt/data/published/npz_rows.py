@@ -1,4 +1,4 @@
-"""Rows of an array in an ``.npz`` file, some at a time: the file may be larger than the memory."""
+"""Read an array of an ``.npz`` file in chunks of rows: the file may be larger than the memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class NpzArray:
-    """One array of an open ``.npz`` file."""
+    """One array of an ``.npz`` file."""
 
     path: Path
     name: str
@@ -25,8 +25,8 @@ class NpzArray:
     is_column_major: bool
 
     def rows(self, chunk: int) -> Iterator[NDArray[Any]]:
-        """The rows in order, ``chunk`` of them at a time."""
-        if self.is_column_major:  # rows are spread over the whole file
+        """Yield the rows in order, ``chunk`` at a time."""
+        if self.is_column_major:  # rows are not contiguous in the file
             with self.path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 whole = file[self.name]
             yield from (whole[start : start + chunk] for start in range(0, len(whole), chunk))
@@ -41,7 +41,7 @@ class NpzArray:
                 if len(content) != size:
                     raise ValueError(f"{self.name} ends after {start} of {self.shape[0]} rows")
                 yield np.frombuffer(content, self.dtype).reshape(wanted)
-            file.read(1)  # at the end the checksum is compared
+            file.read(1)  # reading to the end verifies the checksum
 
 
 @contextmanager
@@ -51,11 +51,11 @@ def _opened(archive: zipfile.ZipFile, name: str) -> Iterator[IO[bytes]]:
 
 
 def npz_array(path: Path, name: str) -> NpzArray:
-    """What the file's header says of an array; ValueError for anything but plain numbers."""
+    """Read an array's header; raise ``ValueError`` if it does not hold plain numbers."""
     with zipfile.ZipFile(path) as archive, _opened(archive, name) as file:
         shape, is_column_major, dtype = _read_header(file)
     if dtype.hasobject or dtype.kind not in "biuf":
-        raise ValueError(f"{name} holds {dtype}, not numbers")
+        raise ValueError(f"{name} holds {dtype}, expected numbers")
     return NpzArray(path, name, shape, dtype, is_column_major and len(shape) > 1)
 
 
@@ -65,4 +65,4 @@ def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
         return npy_format.read_array_header_1_0(file)
     if version == (2, 0):
         return npy_format.read_array_header_2_0(file)
-    raise ValueError(f"a version of the npy format that is not known: {version}")
+    raise ValueError(f"unknown version of the npy format: {version}; expected 1.0 or 2.0")

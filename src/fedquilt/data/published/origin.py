@@ -1,4 +1,4 @@
-"""A published data set's name and download location, for error messages."""
+"""Origin: a published data set's name and download location, and error messages with both."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from fedquilt.core.errors import UserError
 from fedquilt.data.source import Source, Splits
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
-LOOKED_AT = 100  # folders below the given one: a hint must not take minutes on a slow disk
-SHOWN = 3
+SEARCHED_FOLDERS = 100  # per level, so that a hint does not take minutes on a slow disk
+SHOWN_ARCHIVES = 3
 
 
-def found_nearby(folder: Path, names: Sequence[str]) -> str:
-    """``x.csv is in PLACE: ...`` where one of ``names`` is a level or two away; otherwise empty."""
+def nearby_hint(folder: Path, names: Sequence[str]) -> str:
+    """``x.csv is in FOLDER: ...`` if one of ``names`` is up to two levels away; otherwise empty."""
     for place in (*_above(folder), *_below(folder, levels=2)):
         for name in names:
             if (place / name).exists():
-                return f"{name} is in {place}: give that folder, or put it where it is looked for"
+                return f"{name} is in {place}: give that folder, or move it to the expected one"
     return ""
 
 
-def still_packed(folder: Path) -> str:
-    """``unpack a.zip, b.zip`` where there are archives, in the folder or one below it."""
+def archive_hint(folder: Path) -> str:
+    """``unpack a.zip, b.zip`` if there are archives in the folder or one level below it."""
     found = [
         str((place / name).relative_to(folder))
         for place in (folder, *_below(folder, levels=1))
         for name in _names_in(place)
         if name.lower().endswith(ARCHIVES)
     ]
-    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return f"unpack {', '.join(found[:SHOWN])}{more}" if found else ""
+    more = f" and {len(found) - SHOWN_ARCHIVES} more" if len(found) > SHOWN_ARCHIVES else ""
+    return f"unpack {', '.join(found[:SHOWN_ARCHIVES])}{more}" if found else ""
 
 
 def _above(folder: Path) -> list[Path]:
-    """As the user wrote it where that can be said, so that "." does not end the way up."""
+    """Two parent folders, as the user wrote them; a short relative path is made absolute first."""
     whole = folder if folder.is_absolute() or len(folder.parts) > 2 else folder.absolute()
     return list(whole.parents)[:2]
 
@@ -49,7 +49,7 @@ def _above(folder: Path) -> list[Path]:
 def _below(folder: Path, *, levels: int) -> Iterator[Path]:
     level = [folder]
     for _ in range(levels):
-        level = [inner for outer in level for inner in _folders_in(outer)][:LOOKED_AT]
+        level = [inner for outer in level for inner in _folders_in(outer)][:SEARCHED_FOLDERS]
         yield from level
 
 
@@ -61,40 +61,41 @@ def _names_in(folder: Path, *, folders_only: bool = False) -> list[str]:
     try:
         with os.scandir(folder) as entries:
             return sorted(each.name for each in entries if not folders_only or each.is_dir())
-    except OSError:  # a hint is no place to fail
+    except OSError:  # a hint must not raise
         return []
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a data set is called and where it is to be had, in words."""
+    """A data set's name and download location, for error messages."""
 
     title: str
     place: str
 
     def find(self, folder: Path, *names: str) -> Path:
-        """The first of ``names`` that is a file in ``folder``."""
+        """The first of ``names`` that is a file in ``folder``; raise if there is none."""
         for name in names:
             if (folder / name).is_file():
                 return folder / name
         raise self.missing(folder, *names)
 
     def find_folder(self, folder: Path, *names: str) -> Path:
-        """The first of ``names`` that is a folder in ``folder``."""
+        """The first of ``names`` that is a folder in ``folder``; raise if there is none."""
         for name in names:
             if (folder / name).is_dir():
                 return folder / name
         raise self.missing(folder, *names)
 
     def missing(self, folder: Path, *names: str, hint: str = "") -> UserError:
+        """The error for a folder that has none of ``names``."""
         wanted = " or ".join(names)
         if not folder.is_dir():
-            found = f"there is no folder {folder}; give the one"
+            found = f"there is no folder {folder}; give the folder"
             if folder.exists():
                 found = f"{folder} is a file; give the folder"
             return UserError(f"{self.title}: {found} that holds {wanted}, from {self.place}")
-        remedy = found_nearby(folder, names) or " or ".join(
-            each for each in (still_packed(folder), f"get it from {self.place}") if each
+        remedy = nearby_hint(folder, names) or " or ".join(
+            each for each in (archive_hint(folder), f"download it from {self.place}") if each
         )
         return UserError(
             f"{self.title}: {folder} holds no {wanted}; {remedy}" + (f". {hint}" if hint else "")
@@ -106,7 +107,7 @@ class Origin:
 
     @contextmanager
     def reading(self, path: Path) -> Iterator[None]:
-        """Turns what the disk or the text decoder says of ``path`` into words with its origin."""
+        """Turn disk and text decoding errors for ``path`` into a ``UserError`` with advice."""
         try:
             yield
         except UnicodeDecodeError as error:
@@ -114,15 +115,18 @@ class Origin:
         except OSError as error:
             raise UserError(
                 f"{self.title}: {path} cannot be read ({error.strerror or error}); make it "
-                f"readable, or get it again from {self.place}"
+                f"readable, or download it again from {self.place}"
             ) from error
 
     def wrong(self, path: Path, found: str, expected: str) -> UserError:
+        """The error for a file with unexpected content."""
         return UserError(
-            f"{self.title}: {path} {found}; expected {expected}. Get it again from {self.place}"
+            f"{self.title}: {path} {found}; expected {expected}. "
+            f"Download it again from {self.place}"
         )
 
     def check_md5(self, path: Path, published: str) -> None:
+        """Raise a ``UserError`` if the file's MD5 is not the published one."""
         with self.reading(path), path.open("rb") as file:
             digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
         if digest.hexdigest() != published:
@@ -131,9 +135,9 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedSource(Source):
-    """``folder`` holds the published files; the first ``load`` prepares them in the cache."""
+    """A source of published files; the first ``load`` prepares them in the cache."""
 
-    folder: str  # of the published files
+    folder: str  # holds the published files
     origin: ClassVar[Origin]
 
     @property

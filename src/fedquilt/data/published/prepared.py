@@ -1,7 +1,8 @@
-"""Arrays of a published data set, made once from its files and memory-mapped ever after.
+"""Arrays of a published data set: made once from its files, then memory-mapped.
 
-The folder's name holds a hash of the files' names, sizes and times and of the settings, so a
-changed file or setting makes a new folder. Only a complete folder gets its name.
+The name of a cache folder contains a hash of the settings and of the files' names, sizes and
+modification times, so that a changed file or setting makes a new folder. A folder is renamed to
+its final name once it is complete.
 """
 
 from __future__ import annotations
@@ -21,40 +22,42 @@ from torch import Tensor
 
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.errors import UserError
-from fedquilt.data.images.cache import open_mapped, writing
+from fedquilt.data.images.cache import cache_lock, open_mapped
 
-LAYOUT_VERSION = 1  # to be raised when the files here change, so that older ones are not used
+LAYOUT_VERSION = 1  # raise it when the layout changes, so that older folders are not used
 MANIFEST = "arrays.json"
 
-# Rows to append to the array of that name; all rows of an array have one shape.
+# (array name, rows to append to it); all rows of an array have the same shape.
 Chunks: TypeAlias = Iterable[tuple[str, NDArray[np.uint8]]]
 
 
-def prepared(
+def prepare_arrays(
     cache: Path,
     name: str,
     files: Sequence[Path],
     settings: Mapping[str, Any],
     make: Callable[[], Chunks],
 ) -> dict[str, Tensor]:
-    """The uint8 arrays that ``make`` yields piece by piece, made only if the cache lacks them.
+    """Memory-map the uint8 arrays that ``make`` yields in chunks; call ``make`` if needed.
 
     Args:
-        name: begins the name of the folder in the cache, for people.
-        files: what the arrays are made of.
-        settings: all else that decides them; plain values, as in JSON. Add a number to raise
-            whenever ``make`` changes its result.
+        cache: the cache folder.
+        name: prefix of the folder's name in the cache.
+        files: the files that the arrays are made from.
+        settings: everything else that the arrays depend on, as JSON values. Include a version
+            number and raise it whenever ``make`` changes its result.
+        make: yields the arrays in chunks.
     """
-    home = cache / f"{name}-{_key(files, settings)}"
-    arrays = _open(home)
+    folder = cache / f"{name}-{_key(files, settings)}"
+    arrays = _open(folder)
     if arrays is None:
-        with writing(home.with_name(f"{home.name}.lock")):
-            arrays = _open(home)  # another run may have made it meanwhile
+        with cache_lock(folder.with_name(f"{folder.name}.lock")):
+            arrays = _open(folder)  # another run may have made it in the meantime
             if arrays is None:
-                _write(home, make)
-                arrays = _open(home)
+                _write(folder, make)
+                arrays = _open(folder)
     if arrays is None:
-        raise UserError(f"{home} was changed while it was written; remove it and try again")
+        raise UserError(f"{folder} was changed while it was written; remove it and try again")
     return arrays
 
 
@@ -65,41 +68,41 @@ def _key(files: Sequence[Path], settings: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-def _open(home: Path) -> dict[str, Tensor] | None:
-    """The arrays of a whole folder; ``None`` where there is none, or part of it is gone."""
+def _open(folder: Path) -> dict[str, Tensor] | None:
+    """The arrays of a complete folder; ``None`` if it does not exist or is incomplete."""
     try:
-        shapes = json.loads((home / MANIFEST).read_text(encoding="utf-8"))
-        if any(_file(home, name).stat().st_size != math.prod(shapes[name]) for name in shapes):
+        shapes = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if any(_file(folder, name).stat().st_size != math.prod(shapes[name]) for name in shapes):
             return None
     except (OSError, ValueError):
         return None
-    return {name: open_mapped(_file(home, name)).view(shape) for name, shape in shapes.items()}
+    return {name: open_mapped(_file(folder, name)).view(shape) for name, shape in shapes.items()}
 
 
-def _file(home: Path, name: str) -> Path:
-    return home / f"{name}.u8"
+def _file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.u8"
 
 
-def _write(home: Path, make: Callable[[], Chunks]) -> None:
-    part = home.with_name(f"{home.name}.part")
-    for leftover in (part, home):
+def _write(folder: Path, make: Callable[[], Chunks]) -> None:
+    partial = folder.with_name(f"{folder.name}.part")
+    for leftover in (partial, folder):
         shutil.rmtree(leftover, ignore_errors=True)
-    part.mkdir()
+    partial.mkdir()
     try:
-        write_json(part / MANIFEST, _append_all(part, make()))
-        part.replace(home)
+        write_json(partial / MANIFEST, _append_all(partial, make()))
+        partial.replace(folder)
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
 
 
-def _append_all(part: Path, chunks: Chunks) -> dict[str, list[int]]:
-    """Write each array's rows one after another; its shape is known once all have come."""
+def _append_all(folder: Path, chunks: Chunks) -> dict[str, list[int]]:
+    """Append the chunks to their arrays' files; return the shapes of the arrays."""
     shapes: dict[str, list[int]] = {}
     with ExitStack() as stack:
         outs: dict[str, BinaryIO] = {}
         for name, rows in chunks:
             if name not in outs:
-                outs[name] = stack.enter_context(_file(part, name).open("wb"))
+                outs[name] = stack.enter_context(_file(folder, name).open("wb"))
                 shapes[name] = [0, *rows.shape[1:]]
             if rows.dtype != np.uint8 or list(rows.shape[1:]) != shapes[name][1:]:
                 raise ValueError(

@@ -1,4 +1,4 @@
-"""Random parts of published data sets: by patient as one should, or by image as papers did."""
+"""Random splits of published data sets: by patient, as recommended, or by image, as in papers."""
 
 from __future__ import annotations
 
@@ -18,33 +18,35 @@ log = logging.getLogger(__name__)
 
 
 def draw_by_group(table: ImageTable, test_share: float, seed: int) -> NDArray[np.bool_]:
-    """Whole patients, so that every class has about ``test_share`` of its positives in the test."""
+    """Draw whole patients for the test split, stratified by the positives of each class."""
     groups: Sequence[str] = table.groups or ()
     if len(set(groups)) < 2:
         raise UserError(
-            f"{len(set(groups))} patients cannot be split into a train and a test part; at least "
-            "two are needed"
+            f"{len(set(groups))} patients cannot be split into train and test; at least two are "
+            "needed"
         )
     positives = table.labels if table.known is None else table.labels * table.known
     return draw_split(groups, positives.astype(np.int64), test_share, seed)
 
 
 def draw_by_image(table: ImageTable, test_share: float, seed: int) -> NDArray[np.bool_]:
-    """A plain shuffle of the images in the order of their label file."""
+    """Draw single images for the test split; warn if patients are then in both splits."""
     is_test = shuffled_share(len(table), test_share, np.random.RandomState(seed))
     if table.groups is not None:
-        test = {group for group, side in zip(table.groups, is_test) if side}
-        shared = test & {group for group, side in zip(table.groups, is_test) if not side}
+        test = {group for group, in_test in zip(table.groups, is_test) if in_test}
+        shared = test & {group for group, in_test in zip(table.groups, is_test) if not in_test}
         if shared:
             log.warning(
-                "split by image: %s patients or lesions are in both parts; the test is too easy",
+                "split by image: %s patients or lesions are in both splits; the test is too easy",
                 f"{len(shared):,}",
             )
     return is_test
 
 
-def left_out(is_test: NDArray[np.bool_], validation_share: float, seed: int) -> NDArray[np.bool_]:
-    """Images, not of the test part, that a paper kept for validation and nobody trains on."""
+def draw_left_out(
+    is_test: NDArray[np.bool_], validation_share: float, seed: int
+) -> NDArray[np.bool_]:
+    """Draw images outside the test split that are left out, as papers do for validation."""
     rest = np.flatnonzero(~is_test)
     random = np.random.RandomState(seed_for("validation", seed) % 2**32)
     chosen = np.zeros(len(is_test), bool)
@@ -53,9 +55,9 @@ def left_out(is_test: NDArray[np.bool_], validation_share: float, seed: int) -> 
 
 
 def shuffled_share(count: int, share: float, random: np.random.RandomState) -> NDArray[np.bool_]:
-    """``share`` of ``count`` rows, rounded up: the rows scikit-learn's ``train_test_split`` takes.
+    """(count,) bool: a random ``share``, rounded up; the same as scikit-learn's train_test_split.
 
-    NumPy promises to never change this generator's numbers.
+    NumPy guarantees that this generator's numbers never change.
     """
     chosen = np.zeros(count, bool)
     chosen[random.permutation(count)[: math.ceil(share * count)]] = True

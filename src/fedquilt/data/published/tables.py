@@ -1,4 +1,4 @@
-"""Published CSV and JSON files; an unexpected layout is an error with its origin."""
+"""Read published CSV and JSON files; errors name the data set and its download location."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fedquilt.data.published.origin import Origin
 
 
 def read_columns(origin: Origin, path: Path, *names: str) -> tuple[list[str], ...]:
-    """The cells of the columns ``names``, stripped; other columns are passed over.
+    """The stripped cells of the columns ``names``; other columns are ignored.
 
-    Columns without a name or with a repeated one are no error: NIH's own table has them.
+    Unnamed and repeated columns are allowed, because NIH's table has them.
     """
     columns: tuple[list[str], ...] = tuple([] for _ in names)
     try:
@@ -25,16 +25,16 @@ def read_columns(origin: Origin, path: Path, *names: str) -> tuple[list[str], ..
             file.seek(0)
             reader = csv.reader(file, delimiter=separator, strict=True)
             header = [cell.strip() for cell in next(reader, [])]
-            places = [_place(origin, path, header, name) for name in names]
+            positions = [_position(origin, path, header, name) for name in names]
             for row in reader:
-                if len(row) <= max(places):
+                if len(row) <= max(positions):
                     raise origin.wrong(
                         path,
                         f"has {len(row)} cells in line {reader.line_num}",
-                        f"at least {max(places) + 1}, as in the header",
+                        f"at least {max(positions) + 1}, as in the header",
                     )
-                for cells, place in zip(columns, places):
-                    cells.append(row[place].strip())
+                for cells, position in zip(columns, positions):
+                    cells.append(row[position].strip())
     except csv.Error as error:
         raise origin.wrong(path, f"is not CSV text ({error})", "the file as published") from None
     if not columns[0]:
@@ -45,9 +45,9 @@ def read_columns(origin: Origin, path: Path, *names: str) -> tuple[list[str], ..
 def with_groups(
     origin: Origin, table: ImageTable, path: Path, columns: tuple[str, str], images: str
 ) -> ImageTable:
-    """The table with every image's group, from the columns of image and group in another file.
+    """Add every image's group to the table, from the image and group columns of a CSV file.
 
-    ``images`` is what an error calls the images that are not in that file.
+    ``images`` is what an error calls the images that are missing in that file.
     """
     names, groups = read_columns(origin, path, *columns)
     group_of = dict(zip(names, groups))
@@ -58,10 +58,11 @@ def with_groups(
     return replace(table, groups=tuple(group_of[name] for name in table.ids))
 
 
-def _place(origin: Origin, path: Path, header: list[str], name: str) -> int:
+def _position(origin: Origin, path: Path, header: list[str], name: str) -> int:
     if name in header:
         return header.index(name)
-    raise origin.wrong(path, f"has no column {name!r}", f"it among {', '.join(header) or 'none'}")
+    found = f"has no column {name!r}, only {', '.join(header) or 'an empty header'}"
+    raise origin.wrong(path, found, "the columns as published")
 
 
 def read_json(
@@ -70,12 +71,12 @@ def read_json(
     kind: type,
     each: Callable[[dict[str, Any]], Any] | None = None,
 ) -> Any:
-    """The document, a ``kind``; ``each`` may make every object smaller as it is read."""
+    """Read a document of type ``kind``; ``each`` is applied to every object while reading."""
     with origin.reading(path):
         content = path.read_bytes()
     try:
         document = json.loads(content, object_hook=each)
-    except ValueError as error:  # bad JSON, or bytes that are no text
+    except ValueError as error:  # bad JSON, or bytes that are not text
         raise origin.wrong(path, f"is not JSON ({error})", "the file as published") from None
     if not isinstance(document, kind):
         found = f"holds a {type(document).__name__}"

@@ -1,4 +1,4 @@
-"""The data sets, one folder each: ``SOURCES`` is the one table of their names."""
+"""Data sources, one folder each, by the name a recipe uses."""
 
 SOURCES = {
     "chestxray14": "fedquilt.data.sources.chestxray14.load:ChestXray14",

@@ -11,14 +11,14 @@ from fedquilt.data.published.npz_rows import npz_array
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_rows_come_in_order_and_in_pieces(tmp_path: Path, save, order: str) -> None:
+def test_rows_come_in_order_and_in_chunks(tmp_path: Path, save, order: str) -> None:
     whole = np.arange(7 * 3 * 2, dtype=np.int32).reshape(7, 3, 2)
     save(tmp_path / "a.npz", x=np.asarray(whole, order=order), y=np.ones(2))
     array = npz_array(tmp_path / "a.npz", "x")
     assert (array.shape, array.dtype) == ((7, 3, 2), np.dtype(np.int32))
-    pieces = list(array.rows(3))
-    assert [len(piece) for piece in pieces] == [3, 3, 1]
-    assert np.array_equal(np.concatenate(pieces), whole)
+    chunks = list(array.rows(3))
+    assert [len(chunk) for chunk in chunks] == [3, 3, 1]
+    assert np.array_equal(np.concatenate(chunks), whole)
 
 
 def test_missing_arrays_objects_and_text_are_refused(tmp_path: Path) -> None:
@@ -26,10 +26,10 @@ def test_missing_arrays_objects_and_text_are_refused(tmp_path: Path) -> None:
     np.savez(path, text=np.array(["a"]))
     with pytest.raises(KeyError, match="images"):
         npz_array(path, "images")
-    with pytest.raises(ValueError, match="text holds <U1, not numbers"):
+    with pytest.raises(ValueError, match="text holds <U1, expected numbers"):
         npz_array(path, "text")
     np.savez(path, objects=np.array([{}], object))
-    with pytest.raises(ValueError, match="objects holds object, not numbers"):
+    with pytest.raises(ValueError, match="objects holds object, expected numbers"):
         npz_array(path, "objects")
 
 

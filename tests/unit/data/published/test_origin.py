@@ -1,4 +1,4 @@
-"""Published files that are nearly where they should be: the error says where, or what to unpack."""
+"""Missing published files: the error says where they are, or what to unpack or download."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedquilt.core.errors import UserError
-from fedquilt.data.published.origin import Origin, found_nearby, still_packed
+from fedquilt.data.published.origin import Origin, archive_hint, nearby_hint
 
 ORIGIN = Origin("Cats", "the page of cats")
 
@@ -22,56 +22,56 @@ def put(path: Path) -> Path:
 def test_the_folder_above_or_below_is_named(tmp_path: Path, given: str) -> None:
     put(tmp_path / "set" / "labels.csv")
     (tmp_path / "set" / "images" / "part").mkdir(parents=True)
-    said = found_nearby(tmp_path / given, ("table.csv", "labels.csv"))
-    assert said.startswith(f"labels.csv is in {tmp_path / 'set'}: give that folder")
+    hint = nearby_hint(tmp_path / given, ("table.csv", "labels.csv"))
+    assert hint.startswith(f"labels.csv is in {tmp_path / 'set'}: give that folder")
 
 
-def test_a_dot_can_be_left_upwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_above_a_dot_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path / "labels.csv")
     (tmp_path / "images").mkdir()
     monkeypatch.chdir(tmp_path / "images")
-    assert f"is in {tmp_path}:" in found_nearby(Path(), ("labels.csv",))
+    assert f"is in {tmp_path}:" in nearby_hint(Path(), ("labels.csv",))
 
 
-def test_nothing_nearby_is_no_hint(tmp_path: Path) -> None:
+def test_no_hint_if_nothing_is_nearby(tmp_path: Path) -> None:
     put(tmp_path / "a" / "b" / "c" / "labels.csv")
-    assert found_nearby(tmp_path, ("labels.csv",)) == ""  # three levels are too far
-    assert still_packed(tmp_path) == ""
+    assert nearby_hint(tmp_path, ("labels.csv",)) == ""  # three levels are too far
+    assert archive_hint(tmp_path) == ""
 
 
 def test_archives_are_to_be_unpacked(tmp_path: Path) -> None:
     put(tmp_path / "images" / "images_01.tar.gz")
     for name in ("b.zip", "a.tar", "c.TGZ", "notes.txt", "labels.gz"):
         put(tmp_path / name)
-    assert still_packed(tmp_path) == "unpack a.tar, b.zip, c.TGZ and 1 more"
+    assert archive_hint(tmp_path) == "unpack a.tar, b.zip, c.TGZ and 1 more"
 
 
 @pytest.mark.parametrize(
-    ("files", "given", "said"),
+    ("files", "given", "message"),
     [
         (["x/labels.csv"], ".", "holds no labels.csv; labels.csv is in "),
-        (["all.zip"], ".", "holds no labels.csv; unpack all.zip or get it from the page of cats"),
-        (["other.csv"], ".", "holds no labels.csv; get it from the page of cats"),
+        (["all.zip"], ".", "holds no labels.csv; unpack all.zip or download it from the page of "),
+        (["other.csv"], ".", "holds no labels.csv; download it from the page of cats"),
         (["labels.csv"], "labels.csv", "labels.csv is a file; give the folder that holds "),
         (["labels.csv/labels.csv"], ".", "holds no labels.csv; labels.csv is in "),
-        ([], "nowhere", "nowhere; give the one that holds labels.csv, from the page"),
+        ([], "nowhere", "nowhere; give the folder that holds labels.csv, from the page"),
     ],
 )
-def test_errors_say_what_to_do(tmp_path: Path, files: list[str], given: str, said: str) -> None:
+def test_errors_say_what_to_do(tmp_path: Path, files: list[str], given: str, message: str) -> None:
     for name in files:
         put(tmp_path / name)
     with pytest.raises(UserError) as caught:
         ORIGIN.find(tmp_path / given, "labels.csv")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     put(tmp_path / "train")
     with pytest.raises(UserError, match="holds no train"):
         ORIGIN.find_folder(tmp_path, "train")
 
 
-def test_what_the_disk_refuses_is_told_with_the_origin(tmp_path: Path) -> None:
+def test_disk_errors_name_the_origin(tmp_path: Path) -> None:
     refused = pytest.raises(UserError, match=r"list.txt cannot be read \(Permission .*of cats")
     with refused, ORIGIN.reading(tmp_path / "list.txt"):
         raise PermissionError(13, "Permission denied")

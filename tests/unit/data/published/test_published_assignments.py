@@ -99,7 +99,7 @@ def test_fedlsm_xray_clients_at_full_size(
     assert len(entries) == 112_120
     assert len(entries) - len(names) == 25_596  # the official test list
     rows = [entry for entry in entries if entry["Image Index"] in names]
-    train = len(rows) * 7 // 8  # seven parts to one for validation: 75,708 images
+    train = len(rows) * 7 // 8  # seven to one for validation: 75,708 images
     chosen = np.sort(np.random.default_rng(523).permutation(len(rows))[:train])
     data = label_table([rows[row] for row in chosen], NIH_CLASSES)
 

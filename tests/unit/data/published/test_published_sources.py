@@ -75,7 +75,7 @@ def test_prepared_data_is_what_a_load_gives(name: str, tmp_path: Path) -> None:
 
 
 @each_source
-def test_parts_share_one_mapping_and_no_group(name: str, tmp_path: Path) -> None:
+def test_splits_share_one_mapping_and_no_group(name: str, tmp_path: Path) -> None:
     splits = make(name, WRITERS[name](tmp_path / "files")).load(tmp_path / "cache")
     train, test = splits.train, splits.test
     assert test.images.data_ptr() == train.images.data_ptr() + train.images.numel()
@@ -91,7 +91,7 @@ def test_missing_folder_says_what_it_should_hold(name: str, tmp_path: Path) -> N
     assert result.exit_code == 1
     said = " ".join(result.output.split())
     assert "there is no folder" in said
-    assert "give the one that holds" in said
+    assert "give the folder that holds" in said
 
 
 @each_source
@@ -103,7 +103,7 @@ def test_damaged_images_are_named_with_their_origin(name: str, tmp_path: Path) -
     with pytest.raises(UserError, match="image files that cannot be used: 1;") as caught:
         source.load(tmp_path / "cache")
     assert f"{image}: " in str(caught.value)
-    assert "get them again from" in str(caught.value)
+    assert "download them again from" in str(caught.value)
     assert "data check" not in str(caught.value)  # that verb is for own images
 
 
@@ -120,10 +120,10 @@ def test_a_broken_link_or_a_folder_is_no_image(replacement: str, tmp_path: Path)
         make("ham10000", folder, validation_share=0.0).load(tmp_path / "cache")
 
 
-def test_images_and_folders_without_permission_are_told(
+def test_images_and_folders_without_permission_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Modes would not stop the tests of an administrator, so the refusal is played."""
+    """File modes do not stop tests that run as root, so the error is simulated."""
 
     def refuse(*args: object) -> None:
         raise PermissionError(13, "Permission denied")

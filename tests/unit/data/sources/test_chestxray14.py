@@ -25,7 +25,7 @@ def root(tmp_path: Path) -> Path:
     return write_chestxray14(tmp_path / "nih")
 
 
-def test_findings_become_labels_and_no_finding_none(root: Path) -> None:
+def test_findings_become_labels(root: Path) -> None:
     table = make(root).labels()
     found = ["|".join(name for name, label in zip(FINDINGS, row) if label) for row in table.labels]
     # NIH sorts the findings of an image by name, the classes are in the order of the paper.
@@ -41,14 +41,14 @@ def test_findings_become_labels_and_no_finding_none(root: Path) -> None:
 
 
 def test_official_lists_split(root: Path, tmp_path: Path) -> None:
-    parts = make(root).load(tmp_path / "cache")
-    assert parts.test.ids == ("00000003_000.png", "00000003_001.png")
-    assert parts.train.ids == tuple(row[0] for row in CHEST_ROWS if row[2] != 3)
-    assert parts.train.known.all()
-    for part in (parts.train, parts.test):
-        greys = [10 * [row[0] for row in CHEST_ROWS].index(name) for name in part.ids]
-        assert part.images[:, 0, 0, 0].tolist() == greys
-        assert part.images.shape[1:] == (1, 4, 4)
+    splits = make(root).load(tmp_path / "cache")
+    assert splits.test.ids == ("00000003_000.png", "00000003_001.png")
+    assert splits.train.ids == tuple(row[0] for row in CHEST_ROWS if row[2] != 3)
+    assert splits.train.known.all()
+    for split in (splits.train, splits.test):
+        greys = [10 * [row[0] for row in CHEST_ROWS].index(name) for name in split.ids]
+        assert split.images[:, 0, 0, 0].tolist() == greys
+        assert split.images.shape[1:] == (1, 4, 4)
 
 
 def test_view_and_most_frequent_classes(root: Path) -> None:
@@ -66,13 +66,13 @@ def test_view_and_most_frequent_classes(root: Path) -> None:
 def test_drawn_split_keeps_patients_together(root: Path) -> None:
     source = make(root, split="patient", test_share=0.5)
     table = source.labels()
-    parts = source.parts(table)
+    splits = source.split_indices(table)
     assert table.groups is not None
-    train, test = ({table.groups[row] for row in rows} for rows in (parts.train, parts.test))
+    train, test = ({table.groups[row] for row in rows} for rows in (splits.train, splits.test))
     assert train
     assert test
     assert not train & test
-    assert len(parts.train) + len(parts.test) == 6
+    assert len(splits.train) + len(splits.test) == 6
 
 
 def test_split_by_image_warns_of_shared_patients(
@@ -80,31 +80,31 @@ def test_split_by_image_warns_of_shared_patients(
 ) -> None:
     caplog.set_level(logging.WARNING, logger="fedquilt")
     source = make(root, split="image", test_share=0.5, split_seed=1)
-    parts = source.parts(source.labels())
-    assert sorted([*parts.train, *parts.test]) == list(range(6))
-    # RandomState(1).permutation(6) is 2 1 4 0 3 5: the first three are the test part.
-    assert parts.test.tolist() == [1, 2, 4]
-    assert "2 patients or lesions are in both parts" in caplog.text  # 1 and 3
+    splits = source.split_indices(source.labels())
+    assert sorted([*splits.train, *splits.test]) == list(range(6))
+    # RandomState(1).permutation(6) is 2 1 4 0 3 5: the first three are the test split.
+    assert splits.test.tolist() == [1, 2, 4]
+    assert "2 patients or lesions are in both splits" in caplog.text  # 1 and 3
 
 
 @pytest.mark.parametrize(("view", "is_told"), [("any", True), ("PA", False)])
-def test_a_table_that_was_cut_short_is_told(
+def test_a_truncated_table_is_reported(
     root: Path, caplog: pytest.LogCaptureFixture, view: str, is_told: bool
 ) -> None:
     source = make(root, view=view)
-    source.parts(source.labels())
+    source.split_indices(source.labels())
     assert "is it whole?" not in caplog.text
     path = root / "Data_Entry_2017.csv"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:6]))
-    source.parts(source.labels())  # of a single view the lists name more images anyway
+    source.split_indices(source.labels())  # of a single view the lists name more images anyway
     assert ("lacks 1 images of the two lists" in caplog.text) is is_told
 
 
 def test_validation_images_are_left_out(root: Path) -> None:
     source = make(root, validation_share=0.25)
-    parts = source.parts(source.labels())
-    assert len(parts.train) == 3  # a quarter of four training images is one
-    assert len(parts.test) == 2
+    splits = source.split_indices(source.labels())
+    assert len(splits.train) == 3  # a quarter of four training images is one
+    assert len(splits.test) == 2
 
 
 def test_missing_files_are_named_with_their_origin(root: Path, tmp_path: Path) -> None:
@@ -149,10 +149,10 @@ def test_lists_must_cover_the_table_and_not_overlap(root: Path) -> None:
     lists = root / "test_list.txt"
     lists.write_text("00000003_000.png\n")
     with pytest.raises(UserError, match=r"lack 1 images of the table, such as 00000003_001\.png"):
-        source.parts(source.labels())
+        source.split_indices(source.labels())
     lists.write_text("00000001_000.png\n00000003_000.png\n00000003_001.png\n")
     with pytest.raises(UserError, match="shares 1 images with the other list"):
-        source.parts(source.labels())
+        source.split_indices(source.labels())
 
 
 @pytest.mark.parametrize(
@@ -191,12 +191,12 @@ def test_real_table_and_official_lists(nih: Path) -> None:
     assert len(set(table.groups or ())) == 30_805
     assert (counts["Infiltration"], counts["Hernia"], counts["Pneumonia"]) == (19_894, 227, 1_431)
     assert int((table.labels.sum(1) == 0).sum()) == 60_361  # No Finding
-    parts = source.parts(table)
-    assert (len(parts.train), len(parts.test)) == (86_524, 25_596)
+    splits = source.split_indices(table)
+    assert (len(splits.train), len(splits.test)) == (86_524, 25_596)
     groups = np.asarray(table.groups)
-    assert not set(groups[parts.train]) & set(groups[parts.test])
+    assert not set(groups[splits.train]) & set(groups[splits.test])
     # FedLSM keeps one image of eight for validation.
-    assert len(make(nih, validation_share=0.125).parts(table).train) == 75_708
+    assert len(make(nih, validation_share=0.125).split_indices(table).train) == 75_708
 
 
 @pytest.mark.shared
@@ -207,9 +207,9 @@ def test_real_table_as_fedmlp_uses_it(nih: Path) -> None:
         *("Infiltration", "Effusion", "Atelectasis", "Nodule", "Mass", "Pneumothorax"),
         *("Pleural_Thickening", "Cardiomegaly"),
     )
-    by_image = make(nih, view="PA", split="image", split_seed=2023).parts(table)
+    by_image = make(nih, view="PA", split="image", split_seed=2023).split_indices(table)
     assert (len(by_image.train), len(by_image.test)) == (47_117, 20_193)
-    by_patient = make(nih, view="PA", split="patient").parts(table)
+    by_patient = make(nih, view="PA", split="patient").split_indices(table)
     groups = np.asarray(table.groups)
     assert not set(groups[by_patient.train]) & set(groups[by_patient.test])
     assert len(by_patient.test) / len(table) == pytest.approx(0.3, abs=0.001)

@@ -42,7 +42,7 @@ def check(splits) -> None:
     assert splits.test.ids[0] == "test-00000"
 
 
-def test_binary_files_are_read_wherever_they_lie(tmp_path: Path, monkeypatch) -> None:
+def test_binary_files_are_found_in_either_folder(tmp_path: Path, monkeypatch) -> None:
     folder = write_cifar(tmp_path / "data", monkeypatch)
     check(load(folder, tmp_path / "cache"))
     check(load(folder / "cifar-10-batches-bin", tmp_path / "other"))
@@ -62,7 +62,7 @@ def test_python_version_is_read_without_unpickling(
     check(load(below, tmp_path / "other"))
 
 
-def test_instructions_of_a_pickle_are_not_followed(tmp_path: Path) -> None:
+def test_pickles_are_not_executed(tmp_path: Path) -> None:
     wanted = tmp_path / "written"
     arguments = [len(each).to_bytes(4, "little") + each for each in (str(wanted).encode(), b"w")]
     content = b"\x80\x02cbuiltins\nopen\n(X" + b"X".join(arguments) + b"tR."
@@ -90,7 +90,7 @@ def test_wrong_python_files_are_named(tmp_path: Path, monkeypatch, change, found
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_archive_is_read_once_its_checksum_fits(tmp_path: Path, monkeypatch, number: int) -> None:
+def test_archive_is_read_if_its_checksum_matches(tmp_path: Path, monkeypatch, number: int) -> None:
     monkeypatch.setattr(files, "IMAGES_PER_FILE", PER_FILE)
     version = files.VERSIONS[number]
     path = tmp_path / version.archive
@@ -112,13 +112,13 @@ def test_packed_jpegs_are_decoded(tmp_path: Path) -> None:
 
 
 def test_missing_and_wrong_files_are_named(tmp_path: Path, monkeypatch) -> None:
-    with pytest.raises(UserError, match=r"there is no folder .*nowhere; give the one that holds"):
+    with pytest.raises(UserError, match=r"no folder .*nowhere; give the folder that holds"):
         load(tmp_path / "nowhere", tmp_path / "cache")
     with pytest.raises(UserError, match=r"holds no cifar-10-batches-bin or cifar-10-binary.tar.gz"):
         load(tmp_path, tmp_path / "cache")
     folder = write_cifar(tmp_path, monkeypatch) / "cifar-10-batches-bin"
     (folder / "data_batch_3.bin").unlink()
-    with pytest.raises(UserError, match=r"holds no data_batch_3.bin; get it from the CIFAR page"):
+    with pytest.raises(UserError, match=r"holds no data_batch_3.bin; download it from the CIFAR"):
         load(tmp_path, tmp_path / "cache")
     content = cifar_files()["data_batch_3.bin"]
     (folder / "data_batch_3.bin").write_bytes(content[:-1])
@@ -139,7 +139,7 @@ def test_damaged_packed_file_is_named(tmp_path: Path) -> None:
     flipped += content[middle + 50 :]
     for damaged in (content[: len(content) // 2], b"not a zip file", flipped):
         path.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"cifar10_jpeg.npz is not the packed file"):
+        with pytest.raises(UserError, match=r"cifar10_jpeg.npz cannot be read"):
             load(tmp_path, tmp_path / "cache")
     np.savez(path, train_jpeg=np.zeros(3, np.uint8))
     with pytest.raises(UserError, match="expected train_jpeg, train_offsets and train_labels"):

@@ -41,7 +41,7 @@ def bounds(canvas: torch.Tensor) -> tuple[int, int, int, int]:
     return int(rows[0]), int(columns[0]), len(rows), len(columns)
 
 
-def test_counts_are_those_asked_for(source, tmp_path: Path) -> None:
+def test_canvas_counts(source, tmp_path: Path) -> None:
     splits = source.load(tmp_path / "cache")
     assert splits.train.images.shape == (10 * 15 + 45 * 6, 3, 64, 64)
     assert splits.test.images.shape == (10 * 3 + 45 * 2, 3, 64, 64)
@@ -64,7 +64,7 @@ def test_singles_are_whole_images_near_two_corners(source, tmp_path: Path) -> No
         assert top == left, "the shift is the same on both axes"
         image = canvas[:, top : top + 32, left : left + 32]
         assert image.numpy().tobytes() in originals
-        assert int(image[1, 0, 0]) - 1 == int(labels.argmax())  # green tells the class
+        assert int(image[1, 0, 0]) - 1 == int(labels.argmax())  # green encodes the class
         tops.append(top)
     assert set(tops) == CORNERS
     # A fair coin: 200 throws are within 100 +- 35 but for one case in a million.
@@ -107,7 +107,7 @@ def test_no_image_is_used_twice_in_a_group_of_canvases() -> None:
 
 def test_test_canvases_hold_test_images_only(source, tmp_path: Path) -> None:
     splits = replace(source, test_singles=4, test_pairs=4).load(tmp_path / "cache")
-    # Red tells the image: 1 to 200 are training images, 201 to 240 test images.
+    # Red encodes the image: 1 to 200 are training images, 201 to 240 test images.
     assert int(splits.train.images[:, 0].max()) <= 200
     test_red = splits.test.images[:, 0].unique().tolist()
     assert test_red[0] == 0
@@ -122,7 +122,7 @@ def test_seeds_and_counts(source, tmp_path: Path) -> None:
     other = replace(source, seed=1).load(cache).train
     assert torch.equal(train.labels, other.labels)
     assert not torch.equal(train.images, other.images)
-    # Groups of canvases have generators of their own, so pairs do not hang on singles.
+    # Each group of canvases has its own generator, so pairs do not depend on singles.
     without = replace(source, singles=0).load(cache).train
     assert torch.equal(without.images, train.images[150:])
 
@@ -155,13 +155,13 @@ def test_fewer_classes_are_the_first(source, tmp_path: Path) -> None:
     [
         (
             {"singles": 21},
-            "21 images of 'airplane' are asked for in the train part, but there are 20",
+            "21 images of 'airplane' are needed in the train split, but there are 20",
         ),
         (
             {"test_pairs": 5},
-            "5 images of 'airplane' are asked for in the test part, but there are 4",
+            "5 images of 'airplane' are needed in the test split, but there are 4",
         ),
-        ({"classes": 11}, "classes is 11; there are 10"),
+        ({"classes": 11}, "classes is 11; expected at most 10"),
         ({"classes": 1}, "classes is 1; expected at least 2"),
         ({"canvas": 31}, "canvas is 31; expected at least 32"),
         ({"pairs": -1}, "pairs is -1; expected at least 0"),
@@ -220,8 +220,8 @@ def test_dermamnist_composites_keep_the_long_tail(tmp_path: Path) -> None:
         "test": (20, 14, 15, 16, 17, 40, 18),
     }
     labels = {
-        part: np.repeat(np.arange(7, dtype=np.uint8), each)[:, None]
-        for part, each in counts.items()
+        split: np.repeat(np.arange(7, dtype=np.uint8), each)[:, None]
+        for split, each in counts.items()
     }
     write_medmnist(tmp_path / "dermamnist.npz", labels, channels=3)
     splits = DermaMnistComposites(folder=str(tmp_path)).load(tmp_path / "cache")
@@ -237,9 +237,9 @@ def test_dermamnist_composites_keep_the_long_tail(tmp_path: Path) -> None:
 @pytest.mark.shared
 def test_real_composites_have_the_published_counts(shared_folder: Path, tmp_path: Path) -> None:
     splits = Cifar10Composites(folder=str(shared_folder / "data")).load(tmp_path)
-    for part, singles, pairs in ((splits.train, 3100, 200), (splits.test, 800, 50)):
-        assert len(part) == 10 * singles + 45 * pairs  # 40,000 and 10,250
-        assert torch.bincount(part.labels.sum(1)).tolist() == [0, 10 * singles, 45 * pairs]
-        assert part.labels.sum(0).tolist() == [singles + 9 * pairs] * 10
+    for split, singles, pairs in ((splits.train, 3100, 200), (splits.test, 800, 50)):
+        assert len(split) == 10 * singles + 45 * pairs  # 40,000 and 10,250
+        assert torch.bincount(split.labels.sum(1)).tolist() == [0, 10 * singles, 45 * pairs]
+        assert split.labels.sum(0).tolist() == [singles + 9 * pairs] * 10
     # 31,000 + 2 * 9,000 labels on 40,000 canvases
     assert splits.train.labels.sum() / len(splits.train) == pytest.approx(1.225)

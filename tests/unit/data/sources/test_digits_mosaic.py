@@ -52,10 +52,10 @@ def test_every_image_is_made_of_real_digits_of_exactly_its_labels(default):
         assert digits == labels.nonzero().flatten().tolist()
 
 
-def test_no_drawn_digit_is_in_both_parts(default):
+def test_no_digit_is_in_both_splits(default):
     train, test = (
-        {cell for image in part.images[:, 0] for cell in cells(image)}
-        for part in (default.train, default.test)
+        {cell for image in split.images[:, 0] for cell in cells(image)}
+        for split in (default.train, default.test)
     )
     assert len(train) > 300
     assert len(test) > 300
@@ -91,8 +91,8 @@ def test_wider_canvases_move_digits_within_cells_and_jitter_beyond_them():
 
 
 def test_empty_canvases_and_ten_classes_on_request():
-    part = DigitsMosaic(classes=10, canvas=24, digits_per_image=(0, 9), train=200, test=1)
-    train = part.load(CACHE).train
+    source = DigitsMosaic(classes=10, canvas=24, digits_per_image=(0, 9), train=200, test=1)
+    train = source.load(CACHE).train
     counts = train.labels.sum(1)
     assert set(counts.tolist()) == set(range(10))
     is_black = train.images.flatten(1).amax(1) == 0

@@ -25,31 +25,31 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_coarse_labels_and_official_split(root: Path, tmp_path: Path) -> None:
-    parts = make(root).load(tmp_path / "cache")
-    assert parts.train.classes == ("animal", "food", "structure")
-    assert parts.train.ids == ("101", "102", "103")  # without 104, which is for validation
-    assert parts.test.ids == ("105", "106")
-    assert parts.train.labels.tolist() == [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
-    assert parts.test.labels.tolist() == [[0, 1, 0], [1, 0, 0]]
-    assert parts.train.known.all()
-    assert parts.train.images[:, 0, 0, 0].tolist() == pytest.approx([0, 10, 20], abs=1)
-    assert parts.test.images[:, 0, 0, 0].tolist() == pytest.approx([40, 50], abs=1)
-    assert not set(parts.train.groups or ()) & set(parts.test.groups or ())
+    splits = make(root).load(tmp_path / "cache")
+    assert splits.train.classes == ("animal", "food", "structure")
+    assert splits.train.ids == ("101", "102", "103")  # without 104, which is for validation
+    assert splits.test.ids == ("105", "106")
+    assert splits.train.labels.tolist() == [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
+    assert splits.test.labels.tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert splits.train.known.all()
+    assert splits.train.images[:, 0, 0, 0].tolist() == pytest.approx([0, 10, 20], abs=1)
+    assert splits.test.images[:, 0, 0, 0].tolist() == pytest.approx([40, 50], abs=1)
+    assert not set(splits.train.groups or ()) & set(splits.test.groups or ())
 
 
-def test_fine_labels_keep_classes_of_all_parts(root: Path, tmp_path: Path) -> None:
-    parts = make(root, grain="fine").load(tmp_path / "cache")
-    assert parts.train.classes == ("bread", "cat", "dog", "structure", "waffle")
-    assert parts.train.labels.tolist() == [[0, 1, 1, 0, 0], [1, 0, 1, 0, 0], [0, 0, 0, 1, 0]]
+def test_fine_labels_keep_classes_of_all_splits(root: Path, tmp_path: Path) -> None:
+    splits = make(root, grain="fine").load(tmp_path / "cache")
+    assert splits.train.classes == ("bread", "cat", "dog", "structure", "waffle")
+    assert splits.train.labels.tolist() == [[0, 1, 1, 0, 0], [1, 0, 1, 0, 0], [0, 0, 0, 1, 0]]
 
 
 def test_validation_users_can_train(root: Path, tmp_path: Path) -> None:
-    parts = make(root, validation="train").load(tmp_path / "cache")
-    assert parts.train.ids == ("101", "102", "103", "104")
-    assert parts.test.ids == ("105", "106")
+    splits = make(root, validation="train").load(tmp_path / "cache")
+    assert splits.train.ids == ("101", "102", "103", "104")
+    assert splits.test.ids == ("105", "106")
 
 
-def test_the_validation_part_has_two_names(root: Path, tmp_path: Path) -> None:
+def test_the_validation_split_has_two_names(root: Path, tmp_path: Path) -> None:
     path = root / "labels_and_metadata.json"
     path.write_text(path.read_text().replace('"val"', '"dev"'))
     assert make(root).load(tmp_path / "cache").train.ids == ("101", "102", "103")
@@ -79,7 +79,7 @@ def test_missing_files_are_named(root: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "found"),
     [
-        ({"partition": "extra"}, r"names the parts \['extra'\]"),
+        ({"partition": "extra"}, r"names the splits \['extra'\]"),
         ({"user_id": "7@N00"}, "puts a user in both train and test"),
         ({"labels": 3}, "another shape .TypeError"),
     ],

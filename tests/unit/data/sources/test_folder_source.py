@@ -1,4 +1,4 @@
-"""From a folder and a label file to train and test parts."""
+"""From a folder and a label file to train and test splits."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ def make_source(root: Path, text: str = ROWS, **settings: object) -> Folder:
 
 
 def test_rows_images_and_labels_belong_together(tmp_path: Path) -> None:
-    parts = make_source(tmp_path).load(tmp_path / "cache")
-    assert len(parts.train) + len(parts.test) == 20
-    assert parts.train.classes == ("A", "B")
-    for part in (parts.train, parts.test):
-        for row, name in enumerate(part.ids):
+    splits = make_source(tmp_path).load(tmp_path / "cache")
+    assert len(splits.train) + len(splits.test) == 20
+    assert splits.train.classes == ("A", "B")
+    for split in (splits.train, splits.test):
+        for row, name in enumerate(split.ids):
             number = int(name.removesuffix(".png"))
-            assert (part.images[row] == number + 2).all()  # as grey as its line
-            assert part.labels[row, 0] == number % 2
-            assert part.known[row].tolist() == [True, number % 4 >= 2]
-            assert part.groups is not None
-            assert part.groups[row] == f"p{number // 2}"
-            assert part.sites is not None
-            assert part.sites[row] == "MN"[number % 4 // 2]
-    assert not set(parts.train.groups or ()) & set(parts.test.groups or ())
+            assert (split.images[row] == number + 2).all()  # as grey as its line
+            assert split.labels[row, 0] == number % 2
+            assert split.known[row].tolist() == [True, number % 4 >= 2]
+            assert split.groups is not None
+            assert split.groups[row] == f"p{number // 2}"
+            assert split.sites is not None
+            assert split.sites[row] == "MN"[number % 4 // 2]
+    assert not set(splits.train.groups or ()) & set(splits.test.groups or ())
 
 
-def test_both_parts_are_views_of_one_mapping(tmp_path: Path) -> None:
-    parts = make_source(tmp_path).load(tmp_path / "cache")
-    train, test = parts.train.images, parts.test.images
+def test_both_splits_are_views_of_one_mapping(tmp_path: Path) -> None:
+    splits = make_source(tmp_path).load(tmp_path / "cache")
+    train, test = splits.train.images, splits.test.images
     assert test.untyped_storage().data_ptr() == train.untyped_storage().data_ptr()
     assert test.data_ptr() == train.data_ptr() + train.numel()
     (file,) = (tmp_path / "cache").glob("*.u8")
@@ -52,13 +52,15 @@ def test_both_parts_are_views_of_one_mapping(tmp_path: Path) -> None:
 
 
 def test_split_column(tmp_path: Path) -> None:
-    text = "image,part,A\na.png,test,1\nb.png,train,0\nc.png,val,1\n"
-    source = make_source(tmp_path, text, split_column="part", patient_column=None, site_column=None)
-    parts = source.load(tmp_path / "cache")
-    assert parts.train.ids == ("b.png", "c.png")
-    assert parts.test.ids == ("a.png",)
-    assert parts.train.groups is None
-    assert parts.train.sites is None
+    text = "image,split,A\na.png,test,1\nb.png,train,0\nc.png,val,1\n"
+    source = make_source(
+        tmp_path, text, split_column="split", patient_column=None, site_column=None
+    )
+    splits = source.load(tmp_path / "cache")
+    assert splits.train.ids == ("b.png", "c.png")
+    assert splits.test.ids == ("a.png",)
+    assert splits.train.groups is None
+    assert splits.train.sites is None
 
 
 def test_loading_twice_gives_the_same(tmp_path: Path) -> None:
@@ -70,8 +72,8 @@ def test_loading_twice_gives_the_same(tmp_path: Path) -> None:
 
 def test_label_names_file(tmp_path: Path) -> None:
     names = write_csv(tmp_path / "names.toml", '[labels]\nB = "Hernia"\n')
-    parts = make_source(tmp_path, label_names=str(names)).load(tmp_path / "cache")
-    assert parts.train.classes == ("A", "Hernia")
+    splits = make_source(tmp_path, label_names=str(names)).load(tmp_path / "cache")
+    assert splits.train.classes == ("A", "Hernia")
 
 
 def test_problems_of_labels_and_files_come_together_and_name_no_patient(tmp_path: Path) -> None:
@@ -137,10 +139,10 @@ def test_settings_are_checked(settings: dict[str, object], hint: str) -> None:
 def test_real_photographs(tmp_path: Path, shared_folder: Path) -> None:
     scenes = shared_folder / "data" / "miml_scenes"
     source = Folder(folder=str(scenes / "images"), labels=str(scenes / "labels.csv"), size=32)
-    parts = source.load(tmp_path)
-    assert parts.train.images.shape[1:] == (3, 32, 32)
-    assert len(parts.train) + len(parts.test) == 2000
-    assert parts.train.known.all()
-    whole = parts.train.labels.sum(0, dtype=torch.int64) + parts.test.labels.sum(0)
-    shares = parts.test.labels.sum(0) / whole
+    splits = source.load(tmp_path)
+    assert splits.train.images.shape[1:] == (3, 32, 32)
+    assert len(splits.train) + len(splits.test) == 2000
+    assert splits.train.known.all()
+    whole = splits.train.labels.sum(0, dtype=torch.int64) + splits.test.labels.sum(0)
+    shares = splits.test.labels.sum(0) / whole
     assert shares.tolist() == pytest.approx([0.2] * 5, abs=0.01)

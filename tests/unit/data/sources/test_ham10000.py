@@ -30,7 +30,7 @@ def test_every_image_has_its_one_diagnosis(tmp_path: Path) -> None:
     ]
 
 
-def test_both_layouts_say_the_same(tmp_path: Path) -> None:
+def test_both_layouts_give_the_same_labels(tmp_path: Path) -> None:
     first = make(write_ham10000(tmp_path / "ham")).load(tmp_path / "one")
     second = make(write_isic2018(tmp_path / "isic")).load(tmp_path / "two")
     for one, two in ((first.train, second.train), (first.test, second.test)):
@@ -48,24 +48,24 @@ def test_tab_separated_metadata(tmp_path: Path) -> None:
     np.testing.assert_array_equal(make(root).labels().labels, plain.labels)
 
 
-def test_lesions_stay_in_one_part_and_validation_is_left_out(tmp_path: Path) -> None:
-    parts = make(write_ham10000(tmp_path / "ham"), test_share=0.4).load(tmp_path / "cache")
-    train, test = set(parts.train.groups or ()), set(parts.test.groups or ())
+def test_lesions_stay_in_one_split_and_validation_is_left_out(tmp_path: Path) -> None:
+    splits = make(write_ham10000(tmp_path / "ham"), test_share=0.4).load(tmp_path / "cache")
+    train, test = set(splits.train.groups or ()), set(splits.test.groups or ())
     assert not train & test
     # The lesions have two photographs each; an eighth of the rest, rounded up, is left out.
-    rest = 20 - len(parts.test)
-    assert len(parts.train) == rest - -(-rest // 8)
-    assert parts.train.known.all()
+    rest = 20 - len(splits.test)
+    assert len(splits.train) == rest - -(-rest // 8)
+    assert splits.train.known.all()
 
 
 def test_split_by_image_has_exact_sizes(tmp_path: Path) -> None:
     source = make(write_ham10000(tmp_path), split="image")
-    parts = source.parts(source.labels())
-    assert (len(parts.train), len(parts.test)) == (14, 4)  # 7 : 1 : 2 of 20
-    assert not set(parts.train.tolist()) & set(parts.test.tolist())
+    splits = source.split_indices(source.labels())
+    assert (len(splits.train), len(splits.test)) == (14, 4)  # 7 : 1 : 2 of 20
+    assert not set(splits.train.tolist()) & set(splits.test.tolist())
 
 
-def test_split_by_lesion_needs_to_know_lesions(tmp_path: Path) -> None:
+def test_split_by_lesion_needs_lesions(tmp_path: Path) -> None:
     root = write_isic2018(tmp_path / "isic")
     (root / "ISIC2018_Task3_Training_LesionGroupings.csv").unlink()
     with pytest.raises(UserError, match=r'LesionGroupings\.csv.*split = "image"'):
@@ -90,9 +90,17 @@ def test_missing_and_wrong_files_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [
-        ("ISIC_0024306,0.0,1.0", "ISIC_0024306,1.0,1.0", "not exactly one diagnosis in line 2"),
-        ("ISIC_0024306,0.0,1.0", "ISIC_0024306,0.5,0.5", "not exactly one diagnosis in line 2"),
-        ("ISIC_0024306,0.0,1.0", "ISIC_0024306,,1.0", "no number"),
+        (
+            "ISIC_0024306,0.0,1.0",
+            "ISIC_0024306,1.0,1.0",
+            "not have exactly one diagnosis in line 2",
+        ),
+        (
+            "ISIC_0024306,0.0,1.0",
+            "ISIC_0024306,0.5,0.5",
+            "not have exactly one diagnosis in line 2",
+        ),
+        ("ISIC_0024306,0.0,1.0", "ISIC_0024306,,1.0", "not a number"),
     ],
 )
 def test_ground_truth_is_one_hot(tmp_path: Path, old: str, new: str, found: str) -> None:

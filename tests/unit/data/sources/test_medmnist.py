@@ -18,8 +18,8 @@ def column(*classes: int) -> np.ndarray:
 
 def test_multi_label_images_keep_their_labels(tmp_path: Path) -> None:
     labels = {
-        part: np.random.default_rng(count).integers(0, 2, (count, 14), dtype=np.uint8)
-        for part, count in (("train", 5), ("val", 2), ("test", 3))
+        split: np.random.default_rng(count).integers(0, 2, (count, 14), dtype=np.uint8)
+        for split, count in (("train", 5), ("val", 2), ("test", 3))
     }
     images = write_medmnist(tmp_path / "chestmnist.npz", labels)
     splits = MedMnist(folder=str(tmp_path), flag="chestmnist").load(tmp_path / "cache")
@@ -47,7 +47,7 @@ def test_validation_images_can_be_left_out_without_another_cache(tmp_path: Path)
     assert len([path for path in (tmp_path / "cache").iterdir() if path.is_dir()]) == 1
 
 
-def test_single_labels_and_grades_become_vectors(tmp_path: Path) -> None:
+def test_single_labels_and_grades_become_one_hot_vectors(tmp_path: Path) -> None:
     labels = {"train": column(4, 0, 2), "val": column(1), "test": column(3)}
     images = write_medmnist(tmp_path / "retinamnist.npz", labels, channels=3)
     splits = MedMnist(folder=str(tmp_path), flag="retinamnist").load(tmp_path / "cache")
@@ -63,7 +63,7 @@ def test_single_labels_and_grades_become_vectors(tmp_path: Path) -> None:
     assert np.array_equal(splits.test.images[0].numpy(), images["test"][0].transpose(2, 0, 1))
 
 
-def test_larger_sizes_have_files_of_their_own_and_are_read_in_pieces(
+def test_larger_sizes_have_separate_files_and_are_read_in_chunks(
     tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setattr(files, "CHUNK_BYTES", 2 * 64 * 64 * 3)  # two images
@@ -84,11 +84,9 @@ def test_the_slices_of_a_volume_are_channels_in_their_order(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("flag", "channels"), [("nodulemnist3d", 3), ("breastmnist", 28)])
-def test_volumes_and_images_are_not_taken_for_each_other(
-    tmp_path: Path, flag: str, channels: int
-) -> None:
-    parts = {part: column(0, 1) for part in ("train", "val", "test")}
-    write_medmnist(tmp_path / f"{flag}.npz", parts, channels=channels)
+def test_volumes_and_images_are_not_confused(tmp_path: Path, flag: str, channels: int) -> None:
+    splits = {split: column(0, 1) for split in ("train", "val", "test")}
+    write_medmnist(tmp_path / f"{flag}.npz", splits, channels=channels)
     with pytest.raises(UserError, match=r"train_images is uint8 of shape \(2, 28, 28, "):
         MedMnist(folder=str(tmp_path), flag=flag).load(tmp_path / "cache")
 
@@ -97,8 +95,8 @@ def test_volumes_and_images_are_not_taken_for_each_other(
 def test_every_set_of_the_table_is_read(tmp_path: Path, flag: str) -> None:
     count = len(TASKS[flag].classes)
     each = np.eye(count, dtype=np.uint8) if flag == "chestmnist" else column(*range(count))
-    parts, channels = {"train": each, "val": each, "test": each}, 28 if flag.endswith("3d") else 1
-    write_medmnist(tmp_path / f"{flag}.npz", parts, channels=channels)
+    splits, channels = {"train": each, "val": each, "test": each}, 28 if flag.endswith("3d") else 1
+    write_medmnist(tmp_path / f"{flag}.npz", splits, channels=channels)
     splits = MedMnist(folder=str(tmp_path), flag=flag).load(tmp_path / "cache")
     assert np.array_equal(splits.test.labels.numpy(), np.eye(count))
     assert len(set(splits.test.classes)) == count
@@ -108,11 +106,17 @@ def test_every_set_of_the_table_is_read(tmp_path: Path, flag: str) -> None:
     ("settings", "message"),
     [
         ({"flag": "chestmnst"}, "MedMNIST has no 'chestmnst'; did you mean 'chestmnist'?"),
-        ({"flag": "chestmnist", "size": 32}, "size is 32; chestmnist comes in 28, 64, 128, 224"),
-        ({"flag": "organmnist3d", "size": 128}, "size is 128; organmnist3d comes in 28, 64"),
+        (
+            {"flag": "chestmnist", "size": 32},
+            "size is 32; expected one of 28, 64, 128, 224 for chestmnist",
+        ),
+        (
+            {"flag": "organmnist3d", "size": 128},
+            "size is 128; expected one of 28, 64 for organmnist3d",
+        ),
         (
             {"flag": "chestmnist", "size": 64},
-            "holds no chestmnist_64.npz; get it from the MedMNIST",
+            "holds no chestmnist_64.npz; download it from the MedMNIST",
         ),
     ],
 )
@@ -133,8 +137,8 @@ def test_wrong_settings_are_refused(tmp_path: Path, settings, message: str) -> N
 def test_files_of_another_set_or_size_are_refused(
     tmp_path: Path, labels, size: int, message: str
 ) -> None:
-    parts = {"train": labels, "val": labels, "test": labels}
-    write_medmnist(tmp_path / "breastmnist.npz", parts, size=size)
+    splits = {"train": labels, "val": labels, "test": labels}
+    write_medmnist(tmp_path / "breastmnist.npz", splits, size=size)
     with pytest.raises(UserError) as error:
         MedMnist(folder=str(tmp_path), flag="breastmnist").load(tmp_path / "cache")
     assert message in str(error.value)
@@ -155,5 +159,5 @@ def test_damaged_and_incomplete_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"breastmnist.npz cannot be used .*test_images"):
         source.load(tmp_path / "cache")
     path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(UserError, match=r"Get it again from the MedMNIST page"):
+    with pytest.raises(UserError, match=r"Download it again from the MedMNIST page"):
         source.load(tmp_path / "cache")

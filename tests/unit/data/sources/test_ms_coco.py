@@ -19,22 +19,22 @@ def make(root: Path, **settings: object) -> MsCoco:
 @pytest.mark.parametrize(("year", "first"), [(2014, "COCO_train2014_"), (2017, "")])
 def test_objects_become_labels(tmp_path: Path, year: int, first: str) -> None:
     root = write_ms_coco(tmp_path / "coco", year=year)
-    parts = make(root, year=year).load(tmp_path / "cache")
-    assert parts.train.ids[0] == f"{first}000000000009"
-    assert parts.train.classes == ("person", "car", "dog")  # by number: 1, 3, 18
+    splits = make(root, year=year).load(tmp_path / "cache")
+    assert splits.train.ids[0] == f"{first}000000000009"
+    assert splits.train.classes == ("person", "car", "dog")  # by number: 1, 3, 18
     # Two people count once, a crowd of dogs counts, and the third image has nothing.
-    assert parts.train.labels.tolist() == [[1, 0, 1], [0, 1, 0], [0, 0, 0]]
-    assert parts.test.labels.tolist() == [[0, 0, 1], [0, 0, 0]]
-    assert parts.train.known.all()
-    assert parts.train.images[:, 1, 2, 2].tolist() == pytest.approx([0, 10, 20], abs=1)
-    assert parts.test.images[:, 1, 2, 2].tolist() == pytest.approx([30, 40], abs=1)
+    assert splits.train.labels.tolist() == [[1, 0, 1], [0, 1, 0], [0, 0, 0]]
+    assert splits.test.labels.tolist() == [[0, 0, 1], [0, 0, 0]]
+    assert splits.train.known.all()
+    assert splits.train.images[:, 1, 2, 2].tolist() == pytest.approx([0, 10, 20], abs=1)
+    assert splits.test.images[:, 1, 2, 2].tolist() == pytest.approx([30, 40], abs=1)
 
 
 def test_images_may_be_in_a_folder_images(tmp_path: Path) -> None:
     root = write_ms_coco(tmp_path / "coco")
     (root / "images").mkdir()
-    for part in ("train2014", "val2014"):
-        (root / part).rename(root / "images" / part)
+    for split in ("train2014", "val2014"):
+        (root / split).rename(root / "images" / split)
     assert len(make(root).load(tmp_path / "cache").train) == 3
 
 
@@ -76,11 +76,11 @@ def test_wrong_files_are_named(tmp_path: Path, raw: bytes, found: str) -> None:
         make(root).labels()
 
 
-def test_files_of_two_kinds_are_refused(tmp_path: Path) -> None:
+def test_files_with_different_classes_are_refused(tmp_path: Path) -> None:
     root = write_ms_coco(tmp_path)
     path = root / "annotations" / "instances_val2014.json"
     path.write_text(path.read_text().replace('"car"', '"lorry"'))
-    with pytest.raises(UserError, match="two lists of classes"):
+    with pytest.raises(UserError, match="files with different classes"):
         make(root).labels()
 
 

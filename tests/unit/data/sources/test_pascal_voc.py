@@ -29,21 +29,21 @@ def entries(values: np.ndarray) -> list[set[str]]:
 
 
 def test_difficult_objects_are_unknown(root: Path, tmp_path: Path) -> None:
-    parts = make(root).load(tmp_path / "cache")
-    assert parts.train.ids == ("000005", "000007", "000009")
-    assert parts.test.ids == ("000001", "000002")
+    splits = make(root).load(tmp_path / "cache")
+    assert splits.train.ids == ("000005", "000007", "000009")
+    assert splits.test.ids == ("000001", "000002")
     # One chair of 000005 is easy, so chair is present; its person is difficult, so not known.
-    assert entries(parts.train.labels.numpy()) == [{"chair"}, {"car"}, set()]
-    assert entries(~parts.train.known.numpy()) == [{"person"}, set(), set()]
-    assert entries(parts.test.labels.numpy()) == [{"dog", "person"}, set()]
-    assert entries(~parts.test.known.numpy()) == [set(), {"train"}]
-    assert parts.train.classes == OBJECTS
+    assert entries(splits.train.labels.numpy()) == [{"chair"}, {"car"}, set()]
+    assert entries(~splits.train.known.numpy()) == [{"person"}, set(), set()]
+    assert entries(splits.test.labels.numpy()) == [{"dog", "person"}, set()]
+    assert entries(~splits.test.known.numpy()) == [set(), {"train"}]
+    assert splits.train.classes == OBJECTS
     assert len(OBJECTS) == 20
-    greys = parts.train.images[:, 0, 0, 0].tolist()
+    greys = splits.train.images[:, 0, 0, 0].tolist()
     assert greys == pytest.approx([50, 70, 90], abs=1)  # JPEG may be off by one
 
 
-def test_annotations_say_what_the_lists_say(root: Path, tmp_path: Path) -> None:
+def test_annotations_agree_with_the_lists(root: Path, tmp_path: Path) -> None:
     bare = write_pascal_voc(tmp_path / "bare", ())
     assert not list((bare / LISTS).glob("*_trainval.txt"))
     listed, annotated = make(root).labels()[0], make(bare).labels()[0]
@@ -72,9 +72,9 @@ def test_year_2012_is_split_by_train_and_val(tmp_path: Path) -> None:
     root = write_pascal_voc(tmp_path, OBJECTS, year=2012)
     with pytest.raises(UserError, match=r"holds no train\.txt"):
         make(root, year=2012).labels()
-    _, parts = make(root, year=2012, train="trainval", test="test").labels()
-    assert (len(parts.train), len(parts.test)) == (3, 2)
-    with pytest.raises(UserError, match="3 images are in both the train and the test part"):
+    _, splits = make(root, year=2012, train="trainval", test="test").labels()
+    assert (len(splits.train), len(splits.test)) == (3, 2)
+    with pytest.raises(UserError, match="3 images are in both the train and the test split"):
         make(root, year=2012, train="trainval", test="trainval").labels()
     with pytest.raises(UserError, match="holds no VOC2007 or VOCdevkit/VOC2007"):
         make(root).labels()

@@ -54,11 +54,11 @@ def test_rows_become_labels_and_repeated_rows_count_once(
         ("ID,Label", "Id,Label", "does not begin with ID,Label"),
         ("ID_000012eaf_any,0", "ID_000012eaf_some,0", "'ID_000012eaf_some,0' in line 7"),
         ("ID_000012eaf_any,0", "ID_000012eaf_any,2", "'ID_000012eaf_any,2' in line 7"),
-        ("ID_000012eaf_any,0\n", "", "says nothing of ID_000012eaf, any"),
+        ("ID_000012eaf_any,0\n", "", "says nothing for ID_000012eaf, any"),
         (
             "ID_000012eaf_any,0",
             "ID_000012eaf_subdural,1\nID_000012eaf_any,0",
-            "says both 0 and 1 of ID_000012eaf, subdural",
+            "says both 0 and 1 for ID_000012eaf, subdural",
         ),
     ],
 )
@@ -80,7 +80,7 @@ def test_hounsfield_units_become_three_channels(tmp_path: Path) -> None:
     assert bone.tolist() == [[73, 80], [75, 255]]  # 800, 880 and 820 of 2800
 
 
-def test_wrapped_values_are_mended(tmp_path: Path) -> None:
+def test_wrapped_values_are_corrected(tmp_path: Path) -> None:
     """Twelve bits without a sign: 4095 stands for -1, and 3096 for -1000."""
     stored = np.array([[0, 40], [4095, 3096]], dtype=np.uint16)
     path = write_slice(tmp_path / "x.dcm", stored, BitsStored=12, HighBit=11, RescaleIntercept=0)
@@ -93,19 +93,19 @@ def test_wrapped_values_are_mended(tmp_path: Path) -> None:
 
 
 def test_dicom_slices_are_split_by_patient(tmp_path: Path) -> None:
-    parts = make(write_rsna_ich(tmp_path / "rsna")).load(tmp_path / "cache")
-    assert {*parts.train.ids, *parts.test.ids} == set(ICH_SLICES)  # not the damaged one
-    train, test = set(parts.train.groups or ()), set(parts.test.groups or ())
+    splits = make(write_rsna_ich(tmp_path / "rsna")).load(tmp_path / "cache")
+    assert {*splits.train.ids, *splits.test.ids} == set(ICH_SLICES)  # not the damaged one
+    train, test = set(splits.train.groups or ()), set(splits.test.groups or ())
     assert not train & test
-    for part in (parts.train, parts.test):
-        assert part.known.all()
-        assert part.groups == tuple(ICH_SLICES[name][0] for name in part.ids)
-        units = [10 * list(ICH_SLICES).index(name) for name in part.ids]
-        assert part.images.shape[1:] == (3, 4, 4)
+    for split in (splits.train, splits.test):
+        assert split.known.all()
+        assert split.groups == tuple(ICH_SLICES[name][0] for name in split.ids)
+        units = [10 * list(ICH_SLICES).index(name) for name in split.ids]
+        assert split.images.shape[1:] == (3, 4, 4)
         brain = [round(min(unit / 80, 1) * 255) for unit in units]
-        assert part.images[:, 0, 1, 1].tolist() == pytest.approx(brain, abs=1)
-        labels = [[int(kind in ICH_SLICES[name][1]) for kind in SUBTYPES] for name in part.ids]
-        assert part.labels.tolist() == labels
+        assert split.images[:, 0, 1, 1].tolist() == pytest.approx(brain, abs=1)
+        labels = [[int(kind in ICH_SLICES[name][1]) for kind in SUBTYPES] for name in split.ids]
+        assert split.labels.tolist() == labels
 
 
 def test_converted_images(tmp_path: Path) -> None:
@@ -113,10 +113,10 @@ def test_converted_images(tmp_path: Path) -> None:
     write_images(root / "png", [f"{name}.png" for name in ICH_SLICES])
     with pytest.raises(UserError, match=r'do not name their patients.*split = "image"'):
         make(root, images="png").load(tmp_path / "cache")
-    parts = make(root, images="png", split="image").load(tmp_path / "cache")
-    assert (len(parts.train), len(parts.test)) == (3, 3)
-    assert parts.train.groups is None
-    for name, pixels in zip(parts.train.ids, parts.train.images):
+    splits = make(root, images="png", split="image").load(tmp_path / "cache")
+    assert (len(splits.train), len(splits.test)) == (3, 3)
+    assert splits.train.groups is None
+    for name, pixels in zip(splits.train.ids, splits.train.images):
         assert (pixels == 10 * list(ICH_SLICES).index(name)).all()
 
 
@@ -125,9 +125,9 @@ def test_patients_of_converted_images_from_a_table(tmp_path: Path) -> None:
     write_images(root / "png", [f"{name}.png" for name in ICH_SLICES])
     rows = [f"{name},{patient}" for name, (patient, _) in ICH_SLICES.items()]
     (root / "who.csv").write_text("\n".join(["ID,PatientID", *rows]))
-    parts = make(root, images="png", patients="who.csv").load(tmp_path / "cache")
-    assert parts.train.groups == tuple(ICH_SLICES[name][0] for name in parts.train.ids)
-    assert not set(parts.train.groups) & set(parts.test.groups or ())
+    splits = make(root, images="png", patients="who.csv").load(tmp_path / "cache")
+    assert splits.train.groups == tuple(ICH_SLICES[name][0] for name in splits.train.ids)
+    assert not set(splits.train.groups) & set(splits.test.groups or ())
     (root / "who.csv").write_text("\n".join(["ID,PatientID", *rows[:-1]]))
     with pytest.raises(UserError, match="lacks 1 slices, such as ID_0000aee4b"):
         make(root, images="png", patients="who.csv").load(tmp_path / "cache")
@@ -138,8 +138,8 @@ def test_missing_slices_are_named_or_left_out(tmp_path: Path) -> None:
     (root / "stage_2_train" / "ID_00008ce3c.dcm").unlink()
     with pytest.raises(UserError, match=r"no image ID_00008ce3c.*Kaggle.*1 of 6 images"):
         make(root).load(tmp_path / "cache")
-    parts = make(root, missing_images="leave-out").load(tmp_path / "cache")
-    assert {*parts.train.ids, *parts.test.ids} == set(ICH_SLICES) - {"ID_00008ce3c"}
+    splits = make(root, missing_images="leave-out").load(tmp_path / "cache")
+    assert {*splits.train.ids, *splits.test.ids} == set(ICH_SLICES) - {"ID_00008ce3c"}
     with pytest.raises(UserError, match="holds no png"):
         make(root, images="png").load(tmp_path / "cache")
     (root / "png").mkdir()
@@ -150,7 +150,7 @@ def test_missing_slices_are_named_or_left_out(tmp_path: Path) -> None:
         make(root).load(tmp_path / "cache")
 
 
-def test_healthy_slices_can_be_few(tmp_path: Path) -> None:
+def test_number_of_healthy_slices(tmp_path: Path) -> None:
     table = read_rows(RsnaIch.origin, write_ich_table(tmp_path) / "stage_2_train.csv")
     bleeding = {name for name, (_, kinds) in ICH_SLICES.items() if kinds}
     kept = keep_healthy(table, 1, seed=0)
@@ -161,11 +161,11 @@ def test_healthy_slices_can_be_few(tmp_path: Path) -> None:
     drawn = {keep_healthy(table, 1, seed).ids for seed in range(40)}
     assert len(drawn) == 4  # each of the four healthy slices is drawn by some seed
     root = write_rsna_ich(tmp_path / "rsna")
-    parts = make(root, healthy=0).load(tmp_path / "cache")
-    assert {*parts.train.ids, *parts.test.ids} == bleeding
+    splits = make(root, healthy=0).load(tmp_path / "cache")
+    assert {*splits.train.ids, *splits.test.ids} == bleeding
 
 
-def test_damaged_slices_are_told_together(tmp_path: Path) -> None:
+def test_damaged_slices_are_reported_together(tmp_path: Path) -> None:
     root = write_rsna_ich(tmp_path / "rsna")
     values = np.zeros((8, 8, 3), np.int16)
     folder = root / "stage_2_train"
@@ -178,7 +178,7 @@ def test_damaged_slices_are_told_together(tmp_path: Path) -> None:
     assert not list((tmp_path / "cache").glob("images-*.u8"))
     for name in ("ID_000012eaf", "ID_0000aee4b"):
         (folder / f"{name}.dcm").write_bytes(b"nothing")
-    with pytest.raises(UserError, match=r"be used: 2.*\n.*eaf\.dcm: does not say its patient"):
+    with pytest.raises(UserError, match=r"be used: 2.*\n.*eaf\.dcm: does not name its patient"):
         make(root).load(tmp_path / "cache")
     path = write_slice(
         tmp_path / "x.dcm",
@@ -186,11 +186,11 @@ def test_damaged_slices_are_told_together(tmp_path: Path) -> None:
         NumberOfFrames=2,
         PixelData=np.zeros((2, 8, 8), np.int16).tobytes(),
     )
-    with pytest.raises(BadImage, match="no single grey slice"):
+    with pytest.raises(BadImage, match="not a single grey slice"):
         decode_slice(path, WINDOWS, 4)
 
 
-def test_an_interrupted_decode_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_decode_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """RSNA's 460 GB take hours: what was decoded before an interruption is kept."""
     source, decoded = make(write_rsna_ich(tmp_path / "rsna"), split="image"), []
 
@@ -204,8 +204,8 @@ def test_an_interrupted_decode_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(slices, "decode_slice", interrupted)
     with pytest.raises(KeyboardInterrupt):
         source.load(tmp_path / "cache")
-    (part,) = (tmp_path / "cache").glob("*.part")
-    kept = part.stat().st_size // (3 * 4 * 4)
+    (partial,) = (tmp_path / "cache").glob("*.part")
+    kept = partial.stat().st_size // (3 * 4 * 4)
     decoded.clear()
     assert 0 < kept <= 4
     monkeypatch.setattr(
@@ -215,7 +215,9 @@ def test_an_interrupted_decode_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(decoded) == len(ICH_SLICES) - kept
 
 
-def test_reader_of_dicom_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_dicom_reader_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = write_rsna_ich(tmp_path / "rsna")
     monkeypatch.setitem(sys.modules, "pydicom", None)
     for split in ("patient", "image"):

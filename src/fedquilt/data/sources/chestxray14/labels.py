@@ -1,4 +1,4 @@
-"""NIH's table of findings and its lists of images, as labels."""
+"""Labels and the official split from NIH's table of findings and lists of images."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NO_FINDING = "No Finding"
 
 
 def read_entries(origin: Origin, path: Path, view: View) -> ImageTable:
-    """All 14 findings of each image of that view; patients are the groups."""
+    """The 14 findings of each image of that view; patients are the groups."""
     names, findings, patients, views = read_columns(
         origin, path, "Image Index", "Finding Labels", "Patient ID", "View Position"
     )
@@ -52,21 +52,21 @@ def read_entries(origin: Origin, path: Path, view: View) -> ImageTable:
     )
     if view == "any":
         return table
-    return table.rows(np.flatnonzero(np.asarray(views) == view))
+    return table.select(np.flatnonzero(np.asarray(views) == view))
 
 
 def most_frequent(table: ImageTable, count: int) -> ImageTable:
-    """The classes with most positives, most first; of equal ones that which NIH lists first."""
+    """The ``count`` classes with most positives, most frequent first; ties in NIH's order."""
     order = np.argsort(-table.labels.sum(axis=0, dtype=np.int64), kind="stable")
-    return table.columns(order[:count].tolist())
+    return table.select_classes(order[:count].tolist())
 
 
 def official_test(
     origin: Origin, table: ImageTable, train_list: Path, test_list: Path, *, is_whole: bool
 ) -> NDArray[np.bool_]:
-    """Which images NIH's lists put in the test part; each must be on one of them.
+    """(N,) bool: whether NIH's lists put the image in the test split; each must be on one list.
 
-    ``is_whole``: the table has images of every view, so the lists should name no others.
+    ``is_whole``: the table has the images of every view, so the lists should name no others.
     """
     train, test = (set(origin.read_text(path).split()) for path in (train_list, test_list))
     if train & test:
@@ -84,6 +84,6 @@ def official_test(
             "every image on one of the two lists",
         )
     absent = len((train | test).difference(table.ids))
-    if is_whole and absent:  # a table that was cut short reads as well as a whole one
-        log.warning("the table lacks %s images of the two lists: is it whole?", f"{absent:,}")
+    if is_whole and absent:  # a truncated table is still valid CSV
+        log.warning("the table lacks %s images of the two lists: is it complete?", f"{absent:,}")
     return np.array([name in test for name in table.ids], dtype=bool)

@@ -1,4 +1,4 @@
-"""CIFAR-10's files as arrays: the binary or python version, or images packed as JPEGs."""
+"""Read CIFAR-10's files: the binary or Python version, or images packed as JPEGs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PACKED = "cifar10_jpeg.npz"
 
 @dataclass(frozen=True)
 class Version:
-    """One of the ways in which the same six files are published."""
+    """One of the versions in which the same six files are published."""
 
     folder: str
     archive: str
@@ -50,7 +50,7 @@ VERSIONS = (
 IMAGES_PER_FILE = 10_000
 SHAPE = (3, 32, 32)
 ROW = 1 + 3 * 32 * 32  # bytes: the class, then the red, green and blue planes
-BATCH = 500  # JPEGs that a thread decodes at a time: one alone is too little work
+BATCH = 500  # JPEGs that a thread decodes at a time; a single one is too little work
 
 UNREADABLE = (
     *(OSError, EOFError, zipfile.BadZipFile, zlib.error),
@@ -61,7 +61,7 @@ Bytes = NDArray[np.uint8]
 
 
 def find_files(folder: Path) -> list[Path]:
-    """The published files in ``folder``, in whichever layout they are there."""
+    """The published files in ``folder``, in the first version that is found."""
     for version in VERSIONS:
         for place in (folder / version.folder, folder):
             if (place / version.names[0]).is_file():
@@ -74,7 +74,7 @@ def find_files(folder: Path) -> list[Path]:
 
 
 def read_files(files: list[Path]) -> Chunks:
-    """``train_images``, ``train_targets``, ``test_images`` and ``test_targets``, piece by piece."""
+    """``train_images``, ``train_targets``, ``test_images`` and ``test_targets``, in chunks."""
     packed = next((each for each in VERSIONS if each.archive == files[0].name), None)
     if files[0].name == PACKED:
         yield from _read_packed(files[0])
@@ -93,9 +93,9 @@ def _rows(path: Path, content: bytes) -> Chunks:
     targets, images = _from_binary(path, content) if path.suffix else _from_python(path, content)
     if targets.max() > 9:
         raise ORIGIN.wrong(path, f"holds the class {targets.max()}", "classes 0 to 9")
-    part = "train" if path.name.startswith("data") else "test"
-    yield f"{part}_images", images
-    yield f"{part}_targets", targets
+    split = "train" if path.name.startswith("data") else "test"
+    yield f"{split}_images", images
+    yield f"{split}_targets", targets
 
 
 def _from_binary(path: Path, content: bytes) -> tuple[Bytes, Bytes]:
@@ -128,7 +128,7 @@ def _read_archive(path: Path, version: Version) -> dict[str, bytes]:
                 if file is not None:
                     found[name] = file.read()
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-        raise ORIGIN.wrong(path, f"is damaged ({error})", "a whole archive") from error
+        raise ORIGIN.wrong(path, f"is damaged ({error})", "a complete archive") from error
     for name in version.names:
         if name not in found:
             raise ORIGIN.wrong(path, f"holds no {name}", ", ".join(version.names))
@@ -139,34 +139,32 @@ def _read_packed(path: Path) -> Chunks:
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             content = {name: file[name] for name in file.files}
-        for part in ("train", "test"):
-            yield from _decoded(part, content)
+        for split in ("train", "test"):
+            yield from _decoded(split, content)
     except UserError:
         raise
     except UNREADABLE as error:
         layout = "train_jpeg, train_offsets and train_labels, and the same for test"
-        raise UserError(
-            f"CIFAR-10: {path} is not the packed file ({error}); expected {layout}"
-        ) from error
+        raise UserError(f"CIFAR-10: {path} cannot be read ({error}); expected {layout}") from error
 
 
-def _decoded(part: str, content: Mapping[str, Bytes]) -> Iterator[tuple[str, Bytes]]:
-    """The JPEGs between each two of ``offsets``, decoded by threads."""
-    blob, offsets = content[f"{part}_jpeg"], content[f"{part}_offsets"]
-    targets = np.asarray(content[f"{part}_labels"], np.uint8)
+def _decoded(split: str, content: Mapping[str, Bytes]) -> Iterator[tuple[str, Bytes]]:
+    """Decode the JPEGs between successive ``offsets`` with threads."""
+    blob, offsets = content[f"{split}_jpeg"], content[f"{split}_offsets"]
+    targets = np.asarray(content[f"{split}_labels"], np.uint8)
     if len(offsets) != len(targets) + 1 or targets.max() > 9:
-        raise ValueError(f"the offsets and labels of {part} do not fit together")
+        raise ValueError(f"the offsets and labels of {split} do not match")
 
     def decode(rows: range) -> Bytes:
         pixels = np.empty((len(rows), *SHAPE), np.uint8)
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             file = io.BytesIO(blob[offsets[row] : offsets[row + 1]].tobytes())
-            with Image.open(file, formats=("JPEG",)) as picture:
-                pixels[place] = np.asarray(picture.convert("RGB")).transpose(2, 0, 1)
+            with Image.open(file, formats=("JPEG",)) as image:
+                pixels[index] = np.asarray(image.convert("RGB")).transpose(2, 0, 1)
         return pixels
 
     count = len(targets)
     batches = [range(start, min(start + BATCH, count)) for start in range(0, count, BATCH)]
-    for pixels in in_parallel(decode, batches, f"decoding CIFAR-10, {part}", count_of=len):
-        yield f"{part}_images", pixels
-    yield f"{part}_targets", targets
+    for pixels in in_parallel(decode, batches, f"decoding CIFAR-10, {split}", count_of=len):
+        yield f"{split}_images", pixels
+    yield f"{split}_targets", targets

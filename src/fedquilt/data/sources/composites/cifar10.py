@@ -15,7 +15,7 @@ from fedquilt.data.sources.composites.composites import Composites
 
 @dataclass(frozen=True, kw_only=True)
 class Cifar10Composites(Composites):
-    """Photographs in opposite corners of 64 px, moved towards the centre by up to 7 px."""
+    """Photographs in opposite corners of a 64 px canvas, shifted by up to 7 px to the centre."""
 
     origin: ClassVar[Origin] = ORIGIN
     title: ClassVar[str] = "cifar10-composites"

@@ -1,4 +1,4 @@
-"""Composites: data sets of canvases that hold one image, or two of different classes."""
+"""Composites: multi-label canvases with one image, or two images of different classes."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import ClassVar
 
 from fedquilt.core.errors import UserError
 from fedquilt.data.published.origin import PublishedSource
-from fedquilt.data.published.prepared import Chunks, prepared
+from fedquilt.data.published.prepared import Chunks, prepare_arrays
 from fedquilt.data.source import Splits, complete_splits
 from fedquilt.data.sources.composites.paint import paint
 from fedquilt.data.sources.composites.plan import Layout, draw_plan, towards_centre
 
-PAINT_VERSION = 1  # to be raised when canvases change, so that older ones are not used
+PAINT_VERSION = 1  # raise it when canvases change, so that older ones are not used
 
 
 @dataclass(frozen=True, kw_only=True)
 class Composites(PublishedSource):
-    """Singles and pairs on black canvases; test canvases hold test images only."""
+    """Singles and pairs of images on black canvases; test canvases hold test images only."""
 
-    singles: int | None = 3100  # canvases per class with one image; left out: one of every image
+    singles: int | None = 3100  # canvases per class with one image; None: one for every image
     pairs: int = 200  # canvases per pair of classes
-    test_singles: int | None = 800  # as singles, of test images
-    test_pairs: int = 50  # as pairs, of test images
-    classes: int = 10  # the first so many
+    test_singles: int | None = 800  # like singles, for the test split
+    test_pairs: int = 50  # like pairs, for the test split
+    classes: int = 10  # number of classes, the first ones
     canvas: int = 64  # pixels per side
-    size: int | None = None  # pixels to which canvases are resized at last
-    seed: int = 0  # of which images go where
+    size: int | None = None  # pixels per side after resizing; None: no resizing
+    seed: int = 0  # of the images and their positions
     title: ClassVar[str]
-    side: ClassVar[int]  # pixels of an original
+    side: ClassVar[int]  # pixels per side of an original image
 
     def __post_init__(self) -> None:
         for field, least in (
@@ -48,28 +48,32 @@ class Composites(PublishedSource):
         for prefix in ("", "test_"):
             if (getattr(self, f"{prefix}singles"), getattr(self, f"{prefix}pairs")) == (0, 0):
                 raise UserError(
-                    f"{self.title}: {prefix}singles and {prefix}pairs are both 0; one may be"
+                    f"{self.title}: {prefix}singles and {prefix}pairs are both 0; expected at "
+                    "least one of them above 0"
                 )
 
     @abstractmethod
     def files(self) -> list[Path]:
-        """The published files that the originals come from."""
+        """The published files of the original images."""
 
     @abstractmethod
     def originals(self, cache: Path) -> Splits:
-        """What canvases are made of: images with one label each."""
+        """The original images, with one label each."""
 
     def layout(self) -> Layout:
+        """Where images go on a canvas."""
         return Layout(pad=self.canvas - self.side, placing=towards_centre, single_corner="coin")
 
     def load(self, cache: Path) -> Splits:
-        """Paint into ``cache`` unless an earlier load did."""
+        """Load the canvases from ``cache``; paint them if they are not there."""
         originals = self.originals(cache)
         names = originals.train.classes[: self.classes]
         if self.classes > len(names):
-            raise UserError(f"{self.title}: classes is {self.classes}; there are {len(names)}")
+            raise UserError(
+                f"{self.title}: classes is {self.classes}; expected at most {len(names)}"
+            )
         settings = {key: value for key, value in asdict(self).items() if key != "folder"}
-        arrays = prepared(
+        arrays = prepare_arrays(
             cache,
             self.title,
             self.files(),
@@ -79,7 +83,7 @@ class Composites(PublishedSource):
         return complete_splits(arrays, names)
 
     def _chunks(self, originals: Splits, names: tuple[str, ...]) -> Chunks:
-        for part, data, singles, pairs in (
+        for split, data, singles, pairs in (
             ("train", originals.train, self.singles, self.pairs),
             ("test", originals.test, self.test_singles, self.test_pairs),
         ):
@@ -89,9 +93,9 @@ class Composites(PublishedSource):
                 self.layout(),
                 singles=singles,
                 pairs=pairs,
-                names=(self.title, self.seed, part),
+                names=(self.title, self.seed, split),
             )
-            title = f"painting {self.title}, {part}"
+            title = f"painting {self.title}, {split}"
             for painted in paint(plan, data.images.numpy(), self.canvas, self.size, title):
-                yield f"{part}_images", painted
-            yield f"{part}_labels", plan.labels
+                yield f"{split}_images", painted
+            yield f"{split}_labels", plan.labels

@@ -1,4 +1,4 @@
-"""Multi-label DermaMNIST, as in FedNCA-ML: every skin lesion alone, and some pairs."""
+"""Multi-label DermaMNIST, as in FedNCA-ML: every skin lesion on its own, and some pairs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ FLAG, SIDE = "dermamnist", 28
 class DermaMnistComposites(Composites):
     """All single lesions, so that rare classes stay rare, and 50 canvases per pair of classes."""
 
-    singles: int | None = None  # canvases per class with one image; left out: one of every image
+    singles: int | None = None  # canvases per class with one image; None: one for every image
     pairs: int = 50  # canvases per pair of classes
-    test_singles: int | None = None  # as singles
-    test_pairs: int = 14  # the rarest class has 23 test images; 14 keeps the training part's mix
-    classes: int = 7  # the first so many
+    test_singles: int | None = None  # like singles, for the test split
+    test_pairs: int = 14  # keeps the training split's share of pairs (the rarest class has 23)
+    classes: int = 7  # number of classes, the first ones
     canvas: int = 56  # pixels per side
-    validation: Validation = "train"  # where the published validation images go
+    validation: Validation = "train"  # the published validation images train, or are dropped
     origin: ClassVar[Origin] = ORIGIN
     title: ClassVar[str] = "dermamnist-composites"
     side: ClassVar[int] = SIDE

@@ -16,7 +16,7 @@ from fedquilt.data.sources.mnist.load import Mnist
 
 @dataclass(frozen=True, kw_only=True)
 class MnistComposites(Composites):
-    """Digits in opposite corners of 56 px, moved by up to 6 px right and down, around the edge."""
+    """Digits in opposite corners of a 56 px canvas, rolled by up to 6 px right and down."""
 
     canvas: int = 56  # pixels per side
     origin: ClassVar[Origin] = ORIGIN

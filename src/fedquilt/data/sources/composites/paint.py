@@ -1,4 +1,4 @@
-"""Canvases painted as a plan says: brighter pixels win where two images overlap."""
+"""Paint canvases from a plan; where two images overlap, the brighter pixel wins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedquilt.data.parallel import in_parallel
 from fedquilt.data.sources.composites.plan import Pieces, Plan
 
 BATCH = 500  # canvases that a thread paints at a time
-IN_FLIGHT = 8  # such batches, so that memory stays small however many canvases there are
+IN_FLIGHT = 8  # batches submitted at a time, to bound memory
 
 Pixels = NDArray[np.uint8]
 
@@ -21,9 +21,9 @@ Pixels = NDArray[np.uint8]
 def paint(
     plan: Plan, images: Pixels, canvas: int, size: int | None, title: str
 ) -> Iterator[Pixels]:
-    """The canvases (n, channels, size, size) of the plan in order, batch by batch.
+    """Yield the plan's canvases in order, in batches (n, channels, size, size).
 
-    ``images`` is (N, channels, side, side); ``size`` is what canvases are resized to, if given.
+    ``images`` is (N, channels, side, side). If ``size`` is given, canvases are resized to it.
     """
 
     def work(rows: range) -> Pixels:
@@ -36,26 +36,28 @@ def paint(
 
 
 def paint_rows(plan: Plan, images: Pixels, canvas: int, rows: range) -> Pixels:
+    """The canvases ``rows`` of the plan, without resizing."""
     channels, side = images.shape[1:3]
-    # Images that leave the canvas are painted whole on a larger one, which is folded afterwards.
-    reach = max(each.max(initial=0) for each in _places(plan.first) + _places(plan.second))
-    extent = max(canvas, int(reach) + side)
+    # Images that leave the canvas are painted on a larger one, which is folded afterwards.
+    furthest = max(each.max(initial=0) for each in _corners(plan.first) + _corners(plan.second))
+    extent = max(canvas, int(furthest) + side)
     painted = np.zeros((len(rows), channels, extent, extent), np.uint8)
     for pieces in (plan.first, plan.second):
         start, stop = np.searchsorted(pieces.row, (rows.start, rows.stop))
         within = slice(int(start), int(stop))
         rest = (each[within].tolist() for each in (pieces.image, pieces.top, pieces.left))
         for row, image, top, left in zip((pieces.row[within] - rows.start).tolist(), *rest):
-            place = painted[row, :, top : top + side, left : left + side]
-            np.maximum(place, images[image], out=place)
+            region = painted[row, :, top : top + side, left : left + side]
+            np.maximum(region, images[image], out=region)
     return _folded(painted, canvas)
 
 
-def _places(pieces: Pieces) -> list[NDArray[np.int64]]:
+def _corners(pieces: Pieces) -> list[NDArray[np.int64]]:
     return [pieces.top, pieces.left]
 
 
 def _folded(painted: Pixels, canvas: int) -> Pixels:
+    """Wrap what is outside the canvas around to the opposite side."""
     over = painted.shape[2] - canvas
     if over > 0:
         np.maximum(painted[:, :, :over], painted[:, :, canvas:], out=painted[:, :, :over])
@@ -64,7 +66,7 @@ def _folded(painted: Pixels, canvas: int) -> Pixels:
 
 
 def _resized(painted: Pixels, size: int) -> Pixels:
-    """Bilinear; torch computes bytes with whole numbers, so machines agree on every pixel."""
+    """Resize bilinearly; torch resizes uint8 in integer arithmetic, so all machines agree."""
     pixels = torch.from_numpy(np.ascontiguousarray(painted))
     result: Pixels = interpolate(pixels, (size, size), mode="bilinear", antialias=True).numpy()
     return result

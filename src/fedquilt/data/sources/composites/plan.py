@@ -1,7 +1,7 @@
-"""Which images go where on the canvases of a composite data set: drawn first, painted later.
+"""Plan: which images go where on the canvases of a composite data set.
 
-The recipe is that of P. Li et al., "Neural collapse in multi-label learning with pick-all-label
-loss" (2023): singles, and pairs of images of two classes in opposite corners.
+Following P. Li et al., "Neural collapse in multi-label learning with pick-all-label loss" (2023):
+single images, and pairs of images of two classes in opposite corners.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedquilt.core.errors import UserError
 from fedquilt.core.seeding import seed_for
 
 Numbers: TypeAlias = NDArray[np.int64]
-# Draws (top, left) of images, given which of them go to the lower right corner, and the pad.
+# (generator, which images go to the lower right corner, pad) -> (top, left) of the images.
 Placing: TypeAlias = Callable[
     [np.random.RandomState, NDArray[np.bool_], int], tuple[Numbers, Numbers]
 ]
@@ -26,7 +26,7 @@ Placing: TypeAlias = Callable[
 
 @dataclass(frozen=True)
 class Pieces:
-    """Images on canvases: ``image[i]`` is on canvas ``row[i]``; rows are distinct and sorted."""
+    """Images on canvases: ``image[i]`` is on canvas ``row[i]``; ``row`` is sorted and distinct."""
 
     row: Numbers
     image: Numbers
@@ -36,7 +36,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Plan:
-    """All draws of a part; every canvas has a first piece, those of pairs a second."""
+    """All canvases of a split; every canvas has a first piece, those of pairs also a second."""
 
     labels: NDArray[np.uint8]  # (N, C)
     first: Pieces
@@ -55,23 +55,24 @@ class Layout:
 def towards_centre(
     random: np.random.RandomState, is_lower_right: NDArray[np.bool_], pad: int
 ) -> tuple[Numbers, Numbers]:
-    """A corner, then up to a quarter of the pad (exclusive) along the diagonal."""
-    shift = below(random, max(1, pad // 4), len(is_lower_right))
-    place = np.where(is_lower_right, pad - shift, shift)
-    return place, place
+    """Start in a corner and shift by less than a quarter of the pad along the diagonal."""
+    shift = random_below(random, max(1, pad // 4), len(is_lower_right))
+    offset = np.where(is_lower_right, pad - shift, shift)
+    return offset, offset
 
 
 def rolled(
     random: np.random.RandomState, is_lower_right: NDArray[np.bool_], pad: int
 ) -> tuple[Numbers, Numbers]:
-    """A corner, then a shift down and one to the right; what leaves the canvas comes in again."""
+    """Start in a corner and shift down and to the right; the overhang wraps around when painted."""
     corner = np.where(is_lower_right, pad, 0)
-    down, right = (below(random, max(1, pad // 4), len(corner)) for _ in range(2))
+    down, right = (random_below(random, max(1, pad // 4), len(corner)) for _ in range(2))
     return corner + down, corner + right
 
 
-def below(random: np.random.RandomState, bound: int, count: int) -> Numbers:
-    # Without the type the numbers would depend on the platform's own integers.
+def random_below(random: np.random.RandomState, bound: int, count: int) -> Numbers:
+    """``count`` random integers in ``0..bound - 1``."""
+    # Without the dtype, the numbers would depend on the platform's default integer.
     return np.asarray(random.randint(0, bound, count, dtype=np.int64))
 
 
@@ -86,8 +87,8 @@ def draw_plan(
 ) -> Plan:
     """Plan ``singles`` canvases per class (None: all images) and ``pairs`` per pair of classes.
 
-    Each group of canvases has a generator named by ``names`` and its classes, so the number of
-    canvases in one group changes nothing in another.
+    Each group of canvases has its own generator, seeded by ``names`` and its classes, so that the
+    number of canvases in one group does not affect another.
     """
     pools = [np.flatnonzero(targets == each) for each in range(len(class_names))]
     groups: list[tuple[int, ...]] = [(each,) for each in range(len(pools))]
@@ -99,8 +100,8 @@ def draw_plan(
         wanted = pairs if len(group) == 2 else singles
         count = len(pools[group[0]]) if wanted is None else wanted
         for each in group:
-            _require(len(pools[each]), count, class_names[each], names)
-        # NumPy promises to never change this generator's numbers.
+            _check_available(len(pools[each]), count, class_names[each], names)
+        # NumPy guarantees that this generator's numbers never change.
         random = np.random.RandomState(seed_for("composites", *names, *group) % 2**32)
         rows = np.arange(start, start + count)
         drawn.append(_draw_group(random, [pools[each] for each in group], rows, layout))
@@ -108,7 +109,7 @@ def draw_plan(
         labels[-1][:, group] = 1
         start += count
     first, second = (
-        _joined([each[place] for each in drawn if place < len(each)]) for place in (0, 1)
+        _joined([each[index] for each in drawn if index < len(each)]) for index in (0, 1)
     )
     return Plan(np.concatenate(labels), first, second)
 
@@ -120,7 +121,7 @@ def _draw_group(
     if len(pools) == 1 and layout.single_corner == "lower right":
         is_lower_right = np.ones(len(rows), bool)
     else:
-        is_lower_right = below(random, 2, len(rows)) == 1
+        is_lower_right = random_below(random, 2, len(rows)) == 1
     corners = (is_lower_right, ~is_lower_right)  # the second image goes to the opposite corner
     return [
         Pieces(rows, images, *layout.placing(random, corner, layout.pad))
@@ -136,9 +137,9 @@ def _joined(pieces: list[Pieces]) -> Pieces:
     return Pieces(row, image, top, left)
 
 
-def _require(have: int, wanted: int, name: str, names: tuple[str | int, ...]) -> None:
+def _check_available(have: int, wanted: int, name: str, names: tuple[str | int, ...]) -> None:
     if wanted > have:
         raise UserError(
-            f"{names[0]}: {wanted} images of {name!r} are asked for in the {names[-1]} part, "
-            f"but there are {have}; ask for fewer singles or pairs"
+            f"{names[0]}: {wanted} images of {name!r} are needed in the {names[-1]} split, "
+            f"but there are {have}; use fewer singles or pairs"
         )

@@ -1,4 +1,4 @@
-"""Mosaics of scikit-learn's handwritten digits: real strokes, several labels, no download."""
+"""Mosaics of scikit-learn's handwritten digits: a small multi-label data set without download."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Pixels = NDArray[np.uint8]
 
 @dataclass(frozen=True, kw_only=True)
 class DigitsMosaic(Source):
-    """Distinct digits, each in a cell of a black canvas; an image's labels are its digits."""
+    """Distinct digits in the cells of a black canvas; an image's labels are its digits."""
 
     classes: int = 5  # digits 0 to classes - 1, from 2 to 10
     canvas: int = 16  # pixels per side, from 16
     train: int = 500  # images
     test: int = 800  # images
-    digits_per_image: tuple[int, int] = (1, 3)  # each count as likely; 0 gives black canvases
-    jitter: int = 0  # pixels that a digit may leave its cell by: overlaps make the task harder
+    digits_per_image: tuple[int, int] = (1, 3)  # least and most; all counts are equally likely
+    jitter: int = 0  # pixels by which a digit may leave its cell; overlaps make the task harder
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -49,35 +49,35 @@ class DigitsMosaic(Source):
                 )
 
     def load(self, cache: Path) -> Splits:
-        """Compose both parts, each from digits of its own; nothing is kept in ``cache``."""
+        """Compose both splits from separate digits; ``cache`` is not used."""
         halves = _digit_halves(self.classes, self.seed)
         return Splits(
             train=self._compose("train", self.train, halves[0]),
             test=self._compose("test", self.test, halves[1]),
         )
 
-    def _compose(self, part: str, count: int, digits: list[Pixels]) -> MultiLabelDataset:
-        random = _random(self.seed, part)
+    def _compose(self, split: str, count: int, digits: list[Pixels]) -> MultiLabelDataset:
+        random = _random(self.seed, split)
         images = np.zeros((count, 1, self.canvas, self.canvas), np.uint8)
         labels = np.zeros((count, self.classes), np.uint8)
         least, most = self.digits_per_image
         for row in range(count):
             present = random.permutation(self.classes)[: _between(random, least, most)]
             labels[row, present] = 1
-            for digit, (top, left) in zip(present, self._places(random)):
+            for digit, (top, left) in zip(present, self._corners(random)):
                 drawn = digits[digit][_between(random, 0, len(digits[digit]) - 1)]
-                place = images[row, 0, top : top + SIDE, left : left + SIDE]
-                np.maximum(place, drawn, out=place)
+                region = images[row, 0, top : top + SIDE, left : left + SIDE]
+                np.maximum(region, drawn, out=region)
         return MultiLabelDataset(
             images=torch.from_numpy(images),
             labels=torch.from_numpy(labels),
             known=torch.ones(labels.shape, dtype=torch.bool),
             classes=tuple(f"digit {digit}" for digit in range(self.classes)),
-            ids=tuple(f"{part}-{row:05d}" for row in range(count)),
+            ids=tuple(f"{split}-{row:05d}" for row in range(count)),
         )
 
-    def _places(self, random: np.random.RandomState) -> list[tuple[int, int]]:
-        """Where a digit's corner goes in every cell, at random; the cells in random order."""
+    def _corners(self, random: np.random.RandomState) -> list[tuple[int, int]]:
+        """A random position of a digit in every cell, as (top, left); cells in random order."""
         across = self.canvas // SIDE
         cell = self.canvas // across
         starts = cell * np.stack(np.divmod(random.permutation(across**2), across), 1)
@@ -87,7 +87,7 @@ class DigitsMosaic(Source):
 
 
 def _digit_halves(classes: int, seed: int) -> tuple[list[Pixels], list[Pixels]]:
-    """The 8 x 8 digits of each class, cut in two so that no digit is in both parts."""
+    """The 8 x 8 digits of each class for train and test; no digit is in both."""
     from sklearn.datasets import load_digits
 
     source = load_digits()
@@ -104,12 +104,12 @@ def _digit_halves(classes: int, seed: int) -> tuple[list[Pixels], list[Pixels]]:
 
 
 def _random(seed: int, purpose: str) -> np.random.RandomState:
-    """NumPy promises to never change this generator's numbers, so the images stay the same."""
+    """NumPy guarantees that this generator's numbers never change, so images are reproducible."""
     return np.random.RandomState(seed_for("digits-mosaic", seed, purpose) % 2**32)
 
 
 def _between(
     random: np.random.RandomState, least: int, most: int, shape: tuple[int, ...] = ()
 ) -> NDArray[np.int64]:
-    # Without the type the numbers would depend on the platform's own integers.
+    # Without the dtype, the numbers would depend on the platform's default integer.
     return np.asarray(random.randint(least, most + 1, shape, dtype=np.int64))

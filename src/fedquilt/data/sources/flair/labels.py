@@ -1,4 +1,4 @@
-"""FLAIR's list of images with their users, labels and official part."""
+"""Labels, users and official splits from FLAIR's list of images."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from fedquilt.data.published.tables import read_json
 
 Grain: TypeAlias = Literal["coarse", "fine"]
 KEYS: dict[str, str] = {"coarse": "labels", "fine": "fine_grained_labels"}
-PARTS = ("train", "val", "test")
-SAME = {"dev": "val"}  # FLAIR's own page uses both words
+SPLITS = ("train", "val", "test")
+ALIASES = {"dev": "val"}  # FLAIR's page uses both words
 
 
 def read_entries(origin: Origin, path: Path, grain: Grain) -> tuple[ImageTable, tuple[str, ...]]:
-    """The images, whose groups and sites are their users, and the official part of each."""
+    """The table of images, with users as groups and sites, and the official split of each."""
     entries = read_json(origin, path, list)
     try:
         table = _table(entries, KEYS[grain])
-        parts = tuple(SAME.get(entry["partition"], entry["partition"]) for entry in entries)
+        splits = tuple(ALIASES.get(entry["partition"], entry["partition"]) for entry in entries)
     except (KeyError, TypeError) as error:
         found = f"has an entry of another shape ({type(error).__name__}: {error})"
         expected = "user_id, image_id, labels, fine_grained_labels and partition in each"
         raise origin.wrong(path, found, expected) from None
-    strange = set(parts).difference(PARTS)
-    if strange or not entries:
-        found = f"names the parts {sorted(map(str, strange))}" if strange else "is an empty list"
-        raise origin.wrong(path, found, "images of the parts train, val and test")
-    _refuse_shared_users(origin, path, table, parts)
-    return table, parts
+    unknown = set(splits).difference(SPLITS)
+    if unknown or not entries:
+        found = f"names the splits {sorted(map(str, unknown))}" if unknown else "is an empty list"
+        raise origin.wrong(path, found, "images of the splits train, val and test")
+    _check_no_shared_user(origin, path, table, splits)
+    return table, splits
 
 
 def _table(entries: Sequence[dict[str, Any]], key: str) -> ImageTable:
@@ -53,11 +53,11 @@ def _table(entries: Sequence[dict[str, Any]], key: str) -> ImageTable:
     )
 
 
-def _refuse_shared_users(
-    origin: Origin, path: Path, table: ImageTable, parts: Sequence[str]
+def _check_no_shared_user(
+    origin: Origin, path: Path, table: ImageTable, splits: Sequence[str]
 ) -> None:
-    part_of: dict[str, str] = {}
-    for user, part in zip(table.groups or (), parts):
-        if part_of.setdefault(user, part) != part:
-            found = f"puts a user in both {part_of[user]} and {part}"
-            raise origin.wrong(path, found, "each user in one part")
+    split_of: dict[str, str] = {}
+    for user, split in zip(table.groups or (), splits):
+        if split_of.setdefault(user, split) != split:
+            found = f"puts a user in both {split_of[user]} and {split}"
+            raise origin.wrong(path, found, "each user in one split")

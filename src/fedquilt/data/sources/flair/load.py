@@ -1,4 +1,4 @@
-"""FLAIR: photographs of 51,414 Flickr users, who are the clients, with coarse or fine labels."""
+"""FLAIR: photographs of 51,414 Flickr users, the natural clients, with coarse or fine labels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from fedquilt.data.images.decoding import Decoding, Fit
 from fedquilt.data.images.index import ImageFolders
-from fedquilt.data.published.image_table import ImageTable, Parts, load_pictures
+from fedquilt.data.published.image_table import ImageTable, SplitIndices, load_image_splits
 from fedquilt.data.published.origin import Origin, PublishedSource
-from fedquilt.data.published.settings import check_choice, check_picture
+from fedquilt.data.published.settings import check_image_settings, check_one_of
 from fedquilt.data.source import Splits
 from fedquilt.data.sources.flair.labels import Grain, read_entries
 
@@ -21,11 +21,11 @@ Validation: TypeAlias = Literal["leave-out", "train"]
 
 @dataclass(frozen=True, kw_only=True)
 class Flair(PublishedSource):
-    """What is in users' photographs; the partition "natural" makes every user a client."""
+    """Objects in users' photographs; the partition "natural" makes every user a client."""
 
     grain: Grain = "coarse"  # 17 classes; "fine" has 1,628
-    validation: Validation = "leave-out"  # the users of the official val part; or they train too
-    size: int = 224  # pixels a side
+    validation: Validation = "leave-out"  # "train" adds the official val split to train
+    size: int = 224  # pixels per side
     fit: Fit = "squash"  # the small images are 256 x 256 already
 
     origin: ClassVar[Origin] = Origin(
@@ -35,20 +35,20 @@ class Flair(PublishedSource):
     )
 
     def __post_init__(self) -> None:
-        check_choice("grain", self.grain, get_args(Grain))
-        check_choice("validation", self.validation, get_args(Validation))
-        check_picture(self.size, self.fit)
+        check_one_of("grain", self.grain, get_args(Grain))
+        check_one_of("validation", self.validation, get_args(Validation))
+        check_image_settings(self.size, self.fit)
 
     def load(self, cache: Path) -> Splits:
-        table, parts = self.labels()
+        table, indices = self.labels()
         decoding = Decoding(self.size, 3, self.fit)
         folders = ImageFolders(self.origin, self.root, ("small_images",), "them in small_images/")
-        return load_pictures(table, parts, folders, decoding, cache)
+        return load_image_splits(table, indices, folders, decoding, cache)
 
-    def labels(self) -> tuple[ImageTable, Parts]:
-        """Users and labels of all images, before any image is looked for."""
+    def labels(self) -> tuple[ImageTable, SplitIndices]:
+        """Users and labels of all images; no image is searched for yet."""
         path = self.origin.find(self.root, "labels_and_metadata.json")
-        table, names = read_entries(self.origin, path, self.grain)
-        part = np.asarray(names)
-        is_left_out = (part == "val") & (self.validation == "leave-out")
-        return table, Parts.of(part == "test", is_left_out)
+        table, splits = read_entries(self.origin, path, self.grain)
+        split = np.asarray(splits)
+        is_left_out = (split == "val") & (self.validation == "leave-out")
+        return table, SplitIndices.from_mask(split == "test", is_left_out)

@@ -1,4 +1,4 @@
-"""A user's own folder of images and label file."""
+"""A user's own images and label file."""
 
 from fedquilt.data.sources.folder.load import Folder
 

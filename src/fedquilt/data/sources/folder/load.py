@@ -1,4 +1,4 @@
-"""Folder: a user's own images and a label file, checked, decoded once and split by patient."""
+"""Folder: a user's own images and label file, checked, decoded once and split by patient."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ log = logging.getLogger(__name__)
 NO_FOLDER = Kind("no-folder", "the image folder does not exist", "give the folder of the images")
 TOO_FEW = Kind(
     "too-few-to-split",
-    "too few images or patients for a train and a test part",
+    "too few images or patients for a train and a test split",
     "at least two are needed: add images, or check the patient column",
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Folder(Source):
-    """Images under ``folder`` and a label file with a row for each; see README.md beside this."""
+    """Images in ``folder`` and a label file with one row per image; see this source's README.md."""
 
     folder: str
     labels: str  # the CSV file
     image_column: str = "image"  # holds file names relative to the folder
-    patient_column: str | None = None  # images of one patient stay in one part
+    patient_column: str | None = None  # images of one patient stay in one split
     site_column: str | None = None  # the natural clients of a study
-    split_column: str | None = None  # train, val or test; without it the parts are drawn
+    split_column: str | None = None  # train, val or test; without it the splits are drawn
     classes: tuple[str, ...] | None = None  # without it every remaining column is a class
     ignore_columns: tuple[str, ...] = ()
     uncertain: Uncertain = "ignore"  # what -1 means: not annotated, present or absent
@@ -50,7 +50,7 @@ class Folder(Source):
     size: int = 224
     channels: Literal[1, 3] = 3
     fit: Fit = "squash"
-    window: tuple[float, float] | None = None  # of 16-bit and DICOM values, shown black to white
+    window: tuple[float, float] | None = None  # 16-bit and DICOM values shown as black and white
     test_share: float = 0.2
     split_seed: int = 0
 
@@ -61,7 +61,7 @@ class Folder(Source):
         ):
             if value not in allowed:
                 raise UserError(f"{field} is {value!r}{nearest(value, allowed)}")
-        for field, fine, expected in (
+        for field, is_valid, expected in (
             ("channels", self.channels in (1, 3), "1 (grey) or 3 (colour)"),
             ("size", self.size >= 1, "a number of pixels, at least 1"),
             ("test_share", 0 < self.test_share < 1, "a share between 0 and 1, such as 0.2"),
@@ -72,7 +72,7 @@ class Folder(Source):
             ),
             ("classes", self.classes is None or _distinct(self.classes), "distinct class names"),
         ):
-            if not fine:
+            if not is_valid:
                 raise UserError(f"{field} is {getattr(self, field)!r}; expected {expected}")
 
     @property
@@ -80,34 +80,34 @@ class Folder(Source):
         return Decoding(self.size, self.channels, self.fit, self.window)
 
     def load(self, cache: Path) -> Splits:
-        """Decode into ``cache`` unless an earlier load did; both parts share one mapped file."""
+        """Decode into ``cache`` if needed; both splits are slices of one memory-mapped file."""
         problems = Problems()
         found = read_folder(self, problems)
         if problems or found is None or found.is_test is None:
             raise problems.error(f"the data in {self.folder}")
         for notice in found.table.notices:
             log.info(notice)
-        # In the order train, test both parts are slices of the mapped file: nothing is copied.
+        # With train first, both splits are slices of the mapped file, so nothing is copied.
         order = np.argsort(found.is_test, kind="stable").tolist()
         train_count = int((~found.is_test).sum())
         images = cached_images([found.files[row] for row in order], self.decoding, cache)
         return Splits(
-            train=_part(found.table, order[:train_count], images[:train_count]),
-            test=_part(found.table, order[train_count:], images[train_count:]),
+            train=_dataset(found.table, order[:train_count], images[:train_count]),
+            test=_dataset(found.table, order[train_count:], images[train_count:]),
         )
 
 
 @dataclass(frozen=True)
 class FolderContent:
-    """What a folder and its label file hold, before any image is opened."""
+    """The label file and the paths of the images; no image is opened."""
 
     table: CsvLabels
-    files: list[ImageFile]  # those that were found: one per row unless there are problems
+    files: list[ImageFile]  # the images that were found: one per row unless there are problems
     is_test: NDArray[np.bool_] | None
 
 
 def read_folder(source: Folder, problems: Problems) -> FolderContent | None:
-    """Read the labels, look for the images and split; what is wrong goes to ``problems``."""
+    """Read the labels, find the images and split them; add to ``problems`` what is wrong."""
     folder = Path(source.folder)
     if not folder.is_dir():
         problems.add(NO_FOLDER, source.folder)
@@ -134,7 +134,7 @@ def _find_files(folder: Path, table: CsvLabels, problems: Problems) -> list[Imag
     found, hint_given = [], False
     for name, line in zip(table.ids, table.lines):
         if not name:
-            continue  # reported with the other blank cells
+            continue  # reported as a blank cell
         try:
             found.append(ImageFile(name, find_image(root, name), line))
         except BadImage as bad:
@@ -146,10 +146,10 @@ def _find_files(folder: Path, table: CsvLabels, problems: Problems) -> list[Imag
 
 
 def _hint(root: Path, name: str) -> str:
-    """Where a missing image may be instead: a subfolder, or the name with an ending."""
-    for below in sorted(path for path in root.iterdir() if path.is_dir()):
-        if (below / name).is_file():
-            return f", but it is in the subfolder {below.name!r}: give that as the image folder"
+    """Where a missing image may be: in a subfolder, or under its name with an ending."""
+    for subfolder in sorted(path for path in root.iterdir() if path.is_dir()):
+        if (subfolder / name).is_file():
+            return f", but it is in the subfolder {subfolder.name!r}: give that as the image folder"
     for suffix in SUFFIXES:
         if (root / f"{name}{suffix}").is_file():
             return f", but there is one with the ending {suffix!r}: write names with their endings"
@@ -171,15 +171,15 @@ def _split(source: Folder, table: CsvLabels, problems: Problems) -> NDArray[np.b
     return draw_split(units, marks, source.test_share, source.split_seed)
 
 
-def _part(table: CsvLabels, rows: list[int], images: Tensor) -> MultiLabelDataset:
+def _dataset(table: CsvLabels, indices: list[int], images: Tensor) -> MultiLabelDataset:
     return MultiLabelDataset(
         images=images,
-        labels=table.labels[rows],
-        known=table.known[rows],
+        labels=table.labels[indices],
+        known=table.known[indices],
         classes=table.classes,
-        ids=tuple(table.ids[row] for row in rows),
-        groups=None if table.groups is None else tuple(table.groups[row] for row in rows),
-        sites=None if table.sites is None else tuple(table.sites[row] for row in rows),
+        ids=tuple(table.ids[index] for index in indices),
+        groups=None if table.groups is None else tuple(table.groups[index] for index in indices),
+        sites=None if table.sites is None else tuple(table.sites[index] for index in indices),
     )
 
 

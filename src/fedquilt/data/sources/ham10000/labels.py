@@ -1,4 +1,4 @@
-"""HAM10000's table of diagnoses, or the ISIC 2018 challenge's, as labels."""
+"""Labels from HAM10000's table of diagnoses, or from the ISIC 2018 challenge's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GROUPINGS = "ISIC2018_Task3_Training_LesionGroupings.csv"
 
 
 def read_metadata(origin: Origin, path: Path) -> ImageTable:
-    """HAM10000's own table: one word per image for its diagnosis; lesions are the groups."""
+    """HAM10000's metadata: the diagnosis of each image; lesions are the groups."""
     lesions, images, words = read_columns(origin, path, "lesion_id", "image_id", "dx")
     column = {name.lower(): number for number, name in enumerate(DIAGNOSES)}
     for row, word in enumerate(words):
@@ -38,17 +38,17 @@ def read_ground_truth(origin: Origin, path: Path) -> ImageTable:
         values = np.array(cells, dtype=np.float64).T
     except ValueError as error:
         raise origin.wrong(
-            path, f"holds a cell that is no number ({error})", "0.0 or 1.0"
+            path, f"holds a cell that is not a number ({error})", "0.0 or 1.0"
         ) from None
     not_one = np.flatnonzero((values.sum(axis=1) != 1) | ~np.isin(values, (0, 1)).all(axis=1))
     if len(not_one):
-        found = f"has not exactly one diagnosis in line {not_one[0] + 2}"
+        found = f"does not have exactly one diagnosis in line {not_one[0] + 2}"
         raise origin.wrong(path, found, "a 1.0 in one column and 0.0 in the others")
     return _table(images, values.astype(np.uint8), None)
 
 
 def with_lesions(origin: Origin, table: ImageTable, path: Path) -> ImageTable:
-    """The challenge's table with the lesion of each image, from its list of groupings."""
+    """Add the lesion of each image to the challenge's table, from its list of groupings."""
     columns = ("image", "lesion_id")
     return with_groups(origin, table, path, columns, "images of the ground truth")
 

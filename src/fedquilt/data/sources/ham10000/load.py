@@ -8,10 +8,10 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 
 from fedquilt.data.images.decoding import Decoding, Fit
 from fedquilt.data.images.index import ImageFolders
-from fedquilt.data.published.image_table import ImageTable, Parts, load_pictures
+from fedquilt.data.published.image_table import ImageTable, SplitIndices, load_image_splits
 from fedquilt.data.published.origin import Origin, PublishedSource
-from fedquilt.data.published.settings import check_choice, check_picture, check_shares
-from fedquilt.data.published.splits import draw_by_group, draw_by_image, left_out
+from fedquilt.data.published.settings import check_image_settings, check_one_of, check_shares
+from fedquilt.data.published.splits import draw_by_group, draw_by_image, draw_left_out
 from fedquilt.data.source import Splits
 from fedquilt.data.sources.ham10000.labels import (
     GROUND_TRUTH,
@@ -29,11 +29,11 @@ Split: TypeAlias = Literal["lesion", "image"]
 class Ham10000(PublishedSource):
     """Dermatoscopic photographs; each image has exactly one of seven diagnoses."""
 
-    split: Split = "lesion"  # "image" as FedLSM did, with photographs of a lesion in both parts
+    split: Split = "lesion"  # "image" as in FedLSM, with photographs of a lesion in both splits
     test_share: float = 0.2
-    validation_share: float = 0.125  # of the other images, left out: seven to one to two in all
+    validation_share: float = 0.125  # of the other images, left out: 7 : 1 : 2 in all
     split_seed: int = 0
-    size: int = 224  # pixels a side
+    size: int = 224  # pixels per side
     fit: Fit = "squash"  # the photographs are 600 x 450
 
     origin: ClassVar[Origin] = Origin(
@@ -44,9 +44,9 @@ class Ham10000(PublishedSource):
     )
 
     def __post_init__(self) -> None:
-        check_choice("split", self.split, get_args(Split))
+        check_one_of("split", self.split, get_args(Split))
         check_shares(self.test_share, self.validation_share)
-        check_picture(self.size, self.fit)
+        check_image_settings(self.size, self.fit)
 
     def load(self, cache: Path) -> Splits:
         table = self.labels()
@@ -57,10 +57,10 @@ class Ham10000(PublishedSource):
             ("HAM10000_images_part*", "ISIC2018_Task3_Training_Input", "images"),
             "them in HAM10000_images_part_1/ and _2/ or in ISIC2018_Task3_Training_Input/",
         )
-        return load_pictures(table, self.parts(table), folders, decoding, cache)
+        return load_image_splits(table, self.split_indices(table), folders, decoding, cache)
 
     def labels(self) -> ImageTable:
-        """The diagnosis of every image, before any image is looked for."""
+        """The diagnosis of every image; no image is searched for yet."""
         truth = f"{GROUND_TRUTH}.csv"
         path = self.origin.find(self.root, *METADATA, truth, f"{GROUND_TRUTH}/{truth}")
         if path.name != truth:
@@ -69,12 +69,15 @@ class Ham10000(PublishedSource):
         groupings = self.root / GROUPINGS
         return with_lesions(self.origin, table, groupings) if groupings.is_file() else table
 
-    def parts(self, table: ImageTable) -> Parts:
+    def split_indices(self, table: ImageTable) -> SplitIndices:
+        """Draw the splits by lesion or by image, and leave out the validation images."""
         if self.split == "image":
             is_test = draw_by_image(table, self.test_share, self.split_seed)
         elif table.groups is None:
-            hint = 'The ground truth does not name lesions; without it, set split = "image"'
+            hint = 'The ground truth does not name lesions; without this file, set split = "image"'
             raise self.origin.missing(self.root, GROUPINGS, hint=hint)
         else:
             is_test = draw_by_group(table, self.test_share, self.split_seed)
-        return Parts.of(is_test, left_out(is_test, self.validation_share, self.split_seed))
+        return SplitIndices.from_mask(
+            is_test, draw_left_out(is_test, self.validation_share, self.split_seed)
+        )

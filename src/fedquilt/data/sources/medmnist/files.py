@@ -1,4 +1,4 @@
-"""A MedMNIST file as arrays, read piece by piece."""
+"""Read a MedMNIST file in chunks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedquilt.data.published.prepared import Chunks
 from fedquilt.data.sources.medmnist.table import TASKS, Task
 
 ORIGIN = Origin("MedMNIST", "the MedMNIST page (medmnist.com) or its record on Zenodo")
-PARTS = ("train", "val", "test")  # a part's number is its place here
+SPLITS = ("train", "val", "test")  # the array ``parts`` holds indices into this
 CHUNK_BYTES = 2**24  # of pixels held in memory at a time
 
 
@@ -26,16 +26,16 @@ def find_file(folder: Path, flag: str, size: int) -> Path:
 
 
 def read_file(path: Path, flag: str, size: int) -> Chunks:
-    """``images``, ``labels`` as vectors of 0 and 1, and ``parts``: train, val and test in a row."""
+    """``images``, ``labels`` (N, C) of 0 and 1, and ``parts``, the split of each; train first."""
     try:
-        images = {part: npz_array(path, f"{part}_images") for part in PARTS}
+        images = {split: npz_array(path, f"{split}_images") for split in SPLITS}
         task = TASKS[flag]
         total = sum(array.shape[0] for array in images.values())
         with progress_bar(f"reading {path.name}", total) as advance:
-            for number, part in enumerate(PARTS):
-                labels = _labels(path, part, task)
-                _check_images(images[part], task, size, len(labels))
-                for pixels in _pixels(images[part], task):
+            for number, split in enumerate(SPLITS):
+                labels = _labels(path, split, task)
+                _check_images(images[split], task, size, len(labels))
+                for pixels in _pixels(images[split], task):
                     yield "images", pixels
                     advance(len(pixels))
                 yield "labels", labels
@@ -50,13 +50,13 @@ def _check_images(images: NpzArray, task: Task, size: int, count: int) -> None:
     expected = [(*plane, size)] if task.is_of_volumes else [plane, (*plane, 3)]
     if images.dtype != np.uint8 or images.shape not in expected:
         raise ValueError(
-            f"{images.name} is {images.dtype} of shape {images.shape}, "
-            f"but there are {count} labels and the size is {size}"
+            f"{images.name} is {images.dtype} of shape {images.shape}; expected uint8, one image "
+            f"for each of {count} labels, of size {size}"
         )
 
 
 def _pixels(images: NpzArray, task: Task) -> Iterator[NDArray[np.uint8]]:
-    """Channels first; the slices of a volume are its channels."""
+    """Yield images with channels first; the slices of a volume are its channels."""
     rows_at_a_time = max(1, CHUNK_BYTES // int(np.prod(images.shape[1:])))
     for rows in images.rows(rows_at_a_time):
         if task.is_of_volumes:
@@ -65,16 +65,16 @@ def _pixels(images: NpzArray, task: Task) -> Iterator[NDArray[np.uint8]]:
             yield rows[:, None] if rows.ndim == 3 else rows.transpose(0, 3, 1, 2)
 
 
-def _labels(path: Path, part: str, task: Task) -> NDArray[np.uint8]:
-    """(N, C) of 0 and 1."""
-    array = npz_array(path, f"{part}_labels")
+def _labels(path: Path, split: str, task: Task) -> NDArray[np.uint8]:
+    """(N, C) of 0 and 1; a class index becomes a one-hot vector."""
+    array = npz_array(path, f"{split}_labels")
     given = np.concatenate(list(array.rows(2**20)))
     classes = len(task.classes)
     if task.kind == "multi-label":
         if given.ndim != 2 or given.shape[1] != classes or not np.isin(given, (0, 1)).all():
-            raise ValueError(f"{part}_labels should be {classes} columns of 0 and 1")
+            raise ValueError(f"{split}_labels should be {classes} columns of 0 and 1")
         return given.astype(np.uint8)
     targets = given.reshape(len(given), -1)
     if targets.shape[1] != 1 or not np.isin(targets, range(classes)).all():
-        raise ValueError(f"{part}_labels should be one column of 0 to {classes - 1}")
+        raise ValueError(f"{split}_labels should be one column of 0 to {classes - 1}")
     return np.eye(classes, dtype=np.uint8)[targets[:, 0].astype(np.int64)]

@@ -1,4 +1,4 @@
-"""MedMNIST (J. Yang et al., Scientific Data 2023): small medical images of 18 kinds."""
+"""MedMNIST (J. Yang et al., Scientific Data 2023): 18 sets of small medical images."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import ClassVar, Literal, TypeAlias
 
 from fedquilt.core.errors import UserError, nearest
 from fedquilt.data.published.origin import Origin, PublishedSource
-from fedquilt.data.published.prepared import prepared
-from fedquilt.data.source import Splits, complete_part, numbered
-from fedquilt.data.sources.medmnist.files import ORIGIN, PARTS, find_file, read_file
+from fedquilt.data.published.prepared import prepare_arrays
+from fedquilt.data.source import Splits, complete_dataset, numbered_ids
+from fedquilt.data.sources.medmnist.files import ORIGIN, SPLITS, find_file, read_file
 from fedquilt.data.sources.medmnist.table import TASKS
 
 Validation: TypeAlias = Literal["train", "drop"]
@@ -18,14 +18,14 @@ Validation: TypeAlias = Literal["train", "drop"]
 
 @dataclass(frozen=True, kw_only=True)
 class MedMnist(PublishedSource):
-    """One of its sets; a single class, or a grade, is a vector with a single 1.
+    """One of the MedMNIST sets; a single class or grade becomes a one-hot label vector.
 
-    A volume is an image with as many channels as it has slices.
+    The slices of a volume are the channels of an image.
     """
 
-    flag: str  # the file's name, such as chestmnist
-    size: int = 28  # pixels: 28, 64, 128 or 224, each a file of its own; of volumes 28 or 64
-    validation: Validation = "train"  # where the published validation images go
+    flag: str  # the set's name, such as chestmnist
+    size: int = 28  # pixels: 28, 64, 128 or 224, each in its own file; 28 or 64 for volumes
+    validation: Validation = "train"  # the published validation images train, or are dropped
     origin: ClassVar[Origin] = ORIGIN
 
     def __post_init__(self) -> None:
@@ -34,22 +34,24 @@ class MedMnist(PublishedSource):
         sizes = TASKS[self.flag].sizes
         if self.size not in sizes:
             raise UserError(
-                f"size is {self.size}; {self.flag} comes in {', '.join(map(str, sizes))}"
+                f"size is {self.size}; expected one of {', '.join(map(str, sizes))} for {self.flag}"
             )
 
     def load(self, cache: Path) -> Splits:
         path = find_file(self.root, self.flag, self.size)
         settings = {"flag": self.flag, "version": 1}
-        arrays = prepared(
+        arrays = prepare_arrays(
             cache, path.stem, [path], settings, lambda: read_file(path, self.flag, self.size)
         )
-        counts = arrays["parts"].bincount(minlength=len(PARTS)).tolist()
-        ids = tuple(name for part, count in zip(PARTS, counts) for name in numbered(part, count))
-        # Train, validation and test images lie in this order: each part is a slice, not a copy.
+        counts = arrays["parts"].bincount(minlength=len(SPLITS)).tolist()
+        ids = tuple(
+            name for split, count in zip(SPLITS, counts) for name in numbered_ids(split, count)
+        )
+        # The arrays hold train, val and test in this order, so each split is a slice, not a copy.
         train_stop = counts[0] + (counts[1] if self.validation == "train" else 0)
         test_start = counts[0] + counts[1]
         train, test = (
-            complete_part(
+            complete_dataset(
                 arrays["images"][rows],
                 arrays["labels"][rows],
                 TASKS[self.flag].classes,

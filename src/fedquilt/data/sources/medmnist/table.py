@@ -1,4 +1,4 @@
-"""The data sets of MedMNIST: what is to be told, and the classes."""
+"""The sets of MedMNIST: kind of task and classes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Task:
-    """``multi-label`` images have any number of classes, others exactly one."""
+    """A set's task; ``multi-label`` images have any number of classes, others exactly one."""
 
     kind: Literal["multi-label", "multi-class", "binary", "ordinal"]
     classes: tuple[str, ...]

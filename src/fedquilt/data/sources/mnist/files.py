@@ -1,4 +1,4 @@
-"""MNIST's idx files, packed or not, as arrays."""
+"""Read MNIST's idx files, gzipped or not."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ FILES = {
     "test_targets": "t10k-labels-idx1-ubyte",
 }
 COUNTS = {"train": 60_000, "test": 10_000}
-BELOW = (".", "raw", "MNIST/raw")  # where torchvision puts them
+SUBFOLDERS = (".", "raw", "MNIST/raw")  # the last two are torchvision's
 
 
 def find_files(folder: Path) -> list[Path]:
-    """In the order of ``FILES``; each may be packed by gzip."""
+    """The four files in the order of ``FILES``, gzipped or not."""
     first = FILES["train_images"]
-    places = [folder / below for below in BELOW]
-    home = next((each for each in places if any(each.glob(f"{first}*"))), folder)
-    return [ORIGIN.find(home, name, f"{name}.gz") for name in FILES.values()]
+    candidates = [folder / subfolder for subfolder in SUBFOLDERS]
+    found = next((each for each in candidates if any(each.glob(f"{first}*"))), folder)
+    return [ORIGIN.find(found, name, f"{name}.gz") for name in FILES.values()]
 
 
 def read_files(files: list[Path]) -> Chunks:
@@ -47,13 +47,13 @@ def read_files(files: list[Path]) -> Chunks:
 
 
 def _read(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Big-endian: 0, 0, 8 for bytes, the number of axes, the length of each, then the values."""
+    """Read an idx file: bytes 0, 0, 8, the number of axes, their lengths (big-endian), values."""
     try:
         content = path.read_bytes()
         if path.suffix == ".gz":
             content = gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
-        raise ORIGIN.wrong(path, f"cannot be read ({error})", "a whole file") from error
+        raise ORIGIN.wrong(path, f"cannot be read ({error})", "a complete file") from error
     header = bytes((0, 0, 8, len(shape))) + np.array(shape, ">u4").tobytes()
     size = len(header) + int(np.prod(shape))
     if not content.startswith(header) or len(content) != size:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from fedquilt.data.published.origin import Origin, PublishedSource
-from fedquilt.data.published.prepared import prepared
+from fedquilt.data.published.prepared import prepare_arrays
 from fedquilt.data.source import Splits, single_label_splits
 from fedquilt.data.sources.mnist.files import ORIGIN, find_files, read_files
 
@@ -16,11 +16,11 @@ CLASSES = tuple(f"digit {digit}" for digit in range(10))
 
 @dataclass(frozen=True, kw_only=True)
 class Mnist(PublishedSource):
-    """One label an image, as a vector of ten with a single 1; 28 px, grey."""
+    """Grey images of 28 px with one-hot labels of ten digits."""
 
     origin: ClassVar[Origin] = ORIGIN
 
     def load(self, cache: Path) -> Splits:
         files = find_files(self.root)
-        arrays = prepared(cache, "mnist", files, {"version": 1}, lambda: read_files(files))
+        arrays = prepare_arrays(cache, "mnist", files, {"version": 1}, lambda: read_files(files))
         return single_label_splits(arrays, CLASSES)

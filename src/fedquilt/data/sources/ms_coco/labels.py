@@ -1,4 +1,4 @@
-"""COCO's instance annotations, as labels: a class is present if any object of it is."""
+"""Labels from COCO's instance annotations: a class is present if any object of it is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedquilt.data.published.tables import read_json
 
 
 def read_instances(origin: Origin, path: Path) -> ImageTable:
-    """All images of the file, also those without any object; classes by their number."""
+    """All images of the file, including those without objects; classes in order of their ids."""
     document = read_json(origin, path, dict, _without_outline)
     try:
         return _table(document)
@@ -41,6 +41,6 @@ def _table(document: dict[str, Any]) -> ImageTable:
 
 
 def _without_outline(entry: dict[str, Any]) -> dict[str, Any]:
-    """The outlines of objects are most of the file: dropped as read, they cost no memory."""
+    """Drop the outlines of objects while reading, as they are most of the file."""
     entry.pop("segmentation", None)
     return entry

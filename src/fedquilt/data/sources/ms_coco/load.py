@@ -9,9 +9,14 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 from fedquilt.core.errors import UserError
 from fedquilt.data.images.decoding import Decoding, Fit
 from fedquilt.data.images.index import ImageFolders
-from fedquilt.data.published.image_table import ImageTable, Parts, join, load_pictures
+from fedquilt.data.published.image_table import (
+    ImageTable,
+    SplitIndices,
+    join_tables,
+    load_image_splits,
+)
 from fedquilt.data.published.origin import Origin, PublishedSource
-from fedquilt.data.published.settings import check_picture
+from fedquilt.data.published.settings import check_image_settings
 from fedquilt.data.source import Splits
 from fedquilt.data.sources.ms_coco.labels import read_instances
 
@@ -20,10 +25,10 @@ Year: TypeAlias = Literal[2014, 2017]
 
 @dataclass(frozen=True, kw_only=True)
 class MsCoco(PublishedSource):
-    """Objects in photographs; the published training set trains, the validation set tests."""
+    """Objects in photographs; the published validation set is the test split."""
 
     year: Year = 2014
-    size: int = 224  # pixels a side
+    size: int = 224  # pixels per side
     fit: Fit = "squash"  # the photographs' longer side is mostly 640
 
     origin: ClassVar[Origin] = Origin(
@@ -35,10 +40,10 @@ class MsCoco(PublishedSource):
     def __post_init__(self) -> None:
         if self.year not in get_args(Year):
             raise UserError(f"year is {self.year}; expected 2014 or 2017")
-        check_picture(self.size, self.fit)
+        check_image_settings(self.size, self.fit)
 
     def load(self, cache: Path) -> Splits:
-        table, parts = self.labels()
+        table, indices = self.labels()
         decoding = Decoding(self.size, 3, self.fit)
         names = (f"train{self.year}", f"val{self.year}")
         folders = ImageFolders(
@@ -47,16 +52,18 @@ class MsCoco(PublishedSource):
             tuple(f"{above}{name}" for above in ("", "images/") for name in names),
             f"them in {names[0]}/ and {names[1]}/, or in images/",
         )
-        return load_pictures(table, parts, folders, decoding, cache)
+        return load_image_splits(table, indices, folders, decoding, cache)
 
-    def labels(self) -> tuple[ImageTable, Parts]:
-        """What is in each photograph of both parts, before any photograph is looked for."""
-        train, test = (self._read(part) for part in ("train", "val"))
+    def labels(self) -> tuple[ImageTable, SplitIndices]:
+        """The labels of both splits; no photograph is searched for yet."""
+        train, test = (self._read(split) for split in ("train", "val"))
         if train.classes != test.classes:
             path = self.root / "annotations"
-            raise self.origin.wrong(path, "has two lists of classes", "the files of one year")
-        return join(train, test)
+            raise self.origin.wrong(
+                path, "has files with different classes", "the files of one year"
+            )
+        return join_tables(train, test)
 
-    def _read(self, part: str) -> ImageTable:
-        name = f"instances_{part}{self.year}.json"
+    def _read(self, split: str) -> ImageTable:
+        name = f"instances_{split}{self.year}.json"
         return read_instances(self.origin, self.origin.find(self.root, f"annotations/{name}", name))

@@ -1,4 +1,4 @@
-"""The VOC devkit's class lists, or its annotations where the lists are absent, as labels."""
+"""Labels from the VOC devkit's class lists, or from its annotations if the lists are missing."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ OBJECTS = (
 PRESENT, DIFFICULT, ABSENT = 1, 0, -1  # as the class lists write them
 
 
-def read_part(origin: Origin, home: Path, part: str) -> ImageTable:
-    """The images of ``part`` (train, val, trainval or test); difficult objects are not known."""
-    lists = home / "ImageSets" / "Main"
-    path = origin.find(lists, f"{part}.txt")
+def read_image_set(origin: Origin, devkit: Path, image_set: str) -> ImageTable:
+    """Read an image set (train, val, trainval or test); difficult objects are not known."""
+    lists = devkit / "ImageSets" / "Main"
+    path = origin.find(lists, f"{image_set}.txt")
     ids = origin.read_text(path).split()
     if not ids:
         raise origin.wrong(path, "is empty", "one image name per line")
-    if any((lists / f"{name}_{part}.txt").exists() for name in OBJECTS):
-        states = read_class_lists(origin, lists, part, ids)
+    if any((lists / f"{name}_{image_set}.txt").exists() for name in OBJECTS):
+        states = read_class_lists(origin, lists, image_set, ids)
     else:
-        states = read_annotations(origin, home, ids)
+        states = read_annotations(origin, devkit, ids)
     return ImageTable(
         classes=OBJECTS,
         ids=tuple(ids),
@@ -42,32 +42,32 @@ def read_part(origin: Origin, home: Path, part: str) -> ImageTable:
 
 
 def read_class_lists(
-    origin: Origin, lists: Path, part: str, ids: Sequence[str]
+    origin: Origin, lists: Path, image_set: str, ids: Sequence[str]
 ) -> NDArray[np.int8]:
-    """(N, 20): what the twenty lists of a part say of each image."""
+    """(N, 20): the state of each image in the class lists of an image set."""
     states = np.empty((len(ids), len(OBJECTS)), np.int8)
     for column, name in enumerate(OBJECTS):
-        path = origin.find(lists, f"{name}_{part}.txt")
+        path = origin.find(lists, f"{name}_{image_set}.txt")
         words = origin.read_text(path).split()
-        said = dict(zip(words[::2], words[1::2]))
-        strange = [word for word in said.values() if word not in ("-1", "0", "1")]
-        if strange or len(words) % 2:
-            found = f"says {strange[0]!r}" if strange else "has a name without a number"
+        state_of = dict(zip(words[::2], words[1::2]))
+        invalid = [word for word in state_of.values() if word not in ("-1", "0", "1")]
+        if invalid or len(words) % 2:
+            found = f"says {invalid[0]!r}" if invalid else "has a name without a number"
             raise origin.wrong(path, found, "an image name and -1, 0 or 1 in each line")
-        absent = [image for image in ids if image not in said]
+        absent = [image for image in ids if image not in state_of]
         if absent:
-            found = f"lacks {len(absent):,} images of {part}.txt, such as {absent[0]}"
+            found = f"lacks {len(absent):,} images of {image_set}.txt, such as {absent[0]}"
             raise origin.wrong(path, found, "a line for each")
-        states[:, column] = [int(said[image]) for image in ids]
+        states[:, column] = [int(state_of[image]) for image in ids]
     return states
 
 
-def read_annotations(origin: Origin, home: Path, ids: Sequence[str]) -> NDArray[np.int8]:
-    """The same from the XML file of each image: difficult where no object of the class is easy."""
+def read_annotations(origin: Origin, devkit: Path, ids: Sequence[str]) -> NDArray[np.int8]:
+    """(N, 20): the same from the XML files; difficult if all objects of the class are."""
     states = np.full((len(ids), len(OBJECTS)), ABSENT, np.int8)
     column = {name: number for number, name in enumerate(OBJECTS)}
     for row, image in enumerate(ids):
-        path = origin.find(home / "Annotations", f"{image}.xml")
+        path = origin.find(devkit / "Annotations", f"{image}.xml")
         for name, is_difficult in _objects(origin, path):
             if name not in column:
                 found = f"has an object {name!r}{nearest(name, column)}"
@@ -78,7 +78,7 @@ def read_annotations(origin: Origin, home: Path, ids: Sequence[str]) -> NDArray[
 
 
 def _objects(origin: Origin, path: Path) -> list[tuple[str, bool]]:
-    """Name and difficulty of each object; a file that declares entities is not parsed."""
+    """The name of each object and whether it is difficult; entity declarations are rejected."""
     text = origin.read_text(path)
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise origin.wrong(path, "declares a document type", "plain XML as published")

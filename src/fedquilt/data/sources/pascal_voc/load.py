@@ -11,29 +11,37 @@ import numpy as np
 from fedquilt.core.errors import UserError
 from fedquilt.data.images.decoding import Decoding, Fit
 from fedquilt.data.images.index import ImageFolders
-from fedquilt.data.published.image_table import ImageTable, Parts, join, load_pictures
+from fedquilt.data.published.image_table import (
+    ImageTable,
+    SplitIndices,
+    join_tables,
+    load_image_splits,
+)
 from fedquilt.data.published.origin import Origin, PublishedSource
-from fedquilt.data.published.settings import check_choice, check_picture
+from fedquilt.data.published.settings import check_image_settings, check_one_of
 from fedquilt.data.source import Splits
-from fedquilt.data.sources.pascal_voc.labels import read_part
+from fedquilt.data.sources.pascal_voc.labels import read_image_set
 
 Year: TypeAlias = Literal[2007, 2012]
-Part: TypeAlias = Literal["train", "val", "trainval", "test"]
+ImageSet: TypeAlias = Literal["train", "val", "trainval", "test"]
 Difficult: TypeAlias = Literal["unknown", "present", "absent"]
 
 # The labels of the test images of 2012 were never published.
-USUAL_PARTS: dict[int, tuple[Part, Part]] = {2007: ("trainval", "test"), 2012: ("train", "val")}
+DEFAULT_SETS: dict[int, tuple[ImageSet, ImageSet]] = {
+    2007: ("trainval", "test"),
+    2012: ("train", "val"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PascalVoc(PublishedSource):
-    """Objects in photographs; what is only there in a "difficult" way counts as not annotated."""
+    """Objects in photographs; a class with only "difficult" objects counts as not annotated."""
 
     year: Year = 2007
-    train: Part | None = None  # a list of the devkit; trainval in 2007, train in 2012
-    test: Part | None = None  # test in 2007, val in 2012
-    difficult: Difficult = "unknown"  # what an image with difficult objects of a class only has
-    size: int = 224  # pixels a side
+    train: ImageSet | None = None  # a list of the devkit; trainval in 2007, train in 2012
+    test: ImageSet | None = None  # test in 2007, val in 2012
+    difficult: Difficult = "unknown"  # the label of a class with only difficult objects
+    size: int = 224  # pixels per side
     fit: Fit = "squash"  # the photographs' longer side is 500
 
     origin: ClassVar[Origin] = Origin(
@@ -43,35 +51,35 @@ class PascalVoc(PublishedSource):
     )
 
     def __post_init__(self) -> None:
-        if self.year not in USUAL_PARTS:
+        if self.year not in DEFAULT_SETS:
             raise UserError(f"year is {self.year}; expected 2007 or 2012")
-        for field, part in (("train", self.train), ("test", self.test)):
-            if part is not None:
-                check_choice(field, part, get_args(Part))
-        check_choice("difficult", self.difficult, get_args(Difficult))
-        check_picture(self.size, self.fit)
+        for field, image_set in (("train", self.train), ("test", self.test)):
+            if image_set is not None:
+                check_one_of(field, image_set, get_args(ImageSet))
+        check_one_of("difficult", self.difficult, get_args(Difficult))
+        check_image_settings(self.size, self.fit)
 
     def load(self, cache: Path) -> Splits:
-        table, parts = self.labels()
+        table, indices = self.labels()
         decoding = Decoding(self.size, 3, self.fit)
-        folders = ImageFolders(self.origin, self.home, ("JPEGImages",), "them in JPEGImages/")
-        return load_pictures(table, parts, folders, decoding, cache)
+        folders = ImageFolders(self.origin, self.devkit, ("JPEGImages",), "them in JPEGImages/")
+        return load_image_splits(table, indices, folders, decoding, cache)
 
     @property
-    def home(self) -> Path:
-        """The folder of the year, which may be given itself or by one that holds it."""
+    def devkit(self) -> Path:
+        """The folder of the year: ``folder`` itself or a folder in it."""
         name = f"VOC{self.year}"
-        if self.root.absolute().name == name:  # also where "." was given
+        if self.root.absolute().name == name:  # works for "." too
             return self.root
         return self.origin.find_folder(self.root, name, f"VOCdevkit/{name}")
 
-    def labels(self) -> tuple[ImageTable, Parts]:
-        """What is in each photograph of both parts, before any photograph is looked for."""
-        usual_train, usual_test = USUAL_PARTS[self.year]
-        train = read_part(self.origin, self.home, self.train or usual_train)
-        test = read_part(self.origin, self.home, self.test or usual_test)
-        table, parts = join(train, test)
+    def labels(self) -> tuple[ImageTable, SplitIndices]:
+        """The labels of both splits; no photograph is searched for yet."""
+        default_train, default_test = DEFAULT_SETS[self.year]
+        train = read_image_set(self.origin, self.devkit, self.train or default_train)
+        test = read_image_set(self.origin, self.devkit, self.test or default_test)
+        table, indices = join_tables(train, test)
         if self.difficult == "unknown" or table.known is None:
-            return table, parts
+            return table, indices
         filled = np.where(table.known, table.labels, np.uint8(self.difficult == "present"))
-        return replace(table, labels=filled, known=None), parts
+        return replace(table, labels=filled, known=None), indices

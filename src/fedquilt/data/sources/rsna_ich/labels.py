@@ -1,4 +1,4 @@
-"""RSNA's table of haemorrhages, one row per slice and sub-type, as labels."""
+"""Labels from RSNA's table, which has one row per slice and sub-type of haemorrhage."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ log = logging.getLogger(__name__)
 
 SUBTYPES = ("epidural", "intraparenchymal", "intraventricular", "subarachnoid", "subdural")
 KINDS = {name: column for column, name in enumerate((*SUBTYPES, "any"))}
-DAMAGED = "ID_6431af929"  # its published file ends before its picture does
+DAMAGED = "ID_6431af929"  # its published file is truncated
 
 
 def read_rows(origin: Origin, path: Path) -> ImageTable:
-    """One row per slice; a row that the file repeats counts once, if it says the same.
+    """Read the labels of all slices; a repeated row counts once if it agrees with the first.
 
-    The file has over four million rows, so they are cut by hand instead of by a CSV reader.
+    The file has over four million rows, so they are split by hand, which is faster than a CSV
+    reader.
     """
     position: dict[str, int] = {}
     lines: list[int] = []
@@ -43,37 +44,37 @@ def read_rows(origin: Origin, path: Path) -> ImageTable:
             rows.append(position[image])
             columns.append(KINDS[kind])
             values.append(value == "1")
-    said = np.zeros((len(position), len(KINDS), 2), bool)  # whether a row says 0, and 1
-    said[rows, columns, values] = True
-    repeated = len(rows) - int(said.sum())
+    answers = np.zeros((len(position), len(KINDS), 2), bool)  # whether a row says 0, and 1
+    answers[rows, columns, values] = True
+    repeated = len(rows) - int(answers.sum())
     if repeated:
         log.info("%s rows of %s are repeated; each counts once", f"{repeated:,}", path.name)
-    _refuse_gaps(origin, path, said, list(position))
+    _check_answers(origin, path, answers, list(position))
     return ImageTable(
         classes=SUBTYPES,
         ids=tuple(position),
         lines=tuple(lines),
-        labels=said[:, : len(SUBTYPES), 1].astype(np.uint8),
+        labels=answers[:, : len(SUBTYPES), 1].astype(np.uint8),
     )
 
 
-def _refuse_gaps(origin: Origin, path: Path, said: NDArray[np.bool_], ids: list[str]) -> None:
+def _check_answers(origin: Origin, path: Path, answers: NDArray[np.bool_], ids: list[str]) -> None:
     for wrong, what in (
-        (said.all(axis=2), "says both 0 and 1"),
-        (~said.any(axis=2), "says nothing"),
+        (answers.all(axis=2), "says both 0 and 1"),
+        (~answers.any(axis=2), "says nothing"),
     ):
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
-            found = f"{what} of {ids[row]}, {list(KINDS)[column]}"
-            raise origin.wrong(path, found, "one answer for each slice and sub-type")
+            found = f"{what} for {ids[row]}, {list(KINDS)[column]}"
+            raise origin.wrong(path, found, "one value for each slice and sub-type")
     if not ids:
         raise origin.wrong(path, "has no rows", "six for each slice")
 
 
 def keep_healthy(table: ImageTable, count: int, seed: int) -> ImageTable:
-    """All slices with a haemorrhage and so many of the others, drawn by ``seed``."""
+    """Keep all slices with a haemorrhage, and ``count`` of the others, drawn by ``seed``."""
     is_healthy = table.labels.sum(axis=1) == 0
     healthy = np.flatnonzero(is_healthy)
     random = np.random.RandomState(seed_for("healthy", seed) % 2**32)
     kept = random.permutation(healthy)[:count]
-    return table.rows(np.sort(np.concatenate([np.flatnonzero(~is_healthy), kept])))
+    return table.select(np.sort(np.concatenate([np.flatnonzero(~is_healthy), kept])))

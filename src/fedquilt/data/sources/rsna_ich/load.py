@@ -14,9 +14,14 @@ from fedquilt.core.errors import UserError
 from fedquilt.data.images.cache import ImageFile, cached_images
 from fedquilt.data.images.decoding import Decoding
 from fedquilt.data.images.index import ImageFolders
-from fedquilt.data.published.image_table import ImageTable, Parts, bad_images_error, load_parts
+from fedquilt.data.published.image_table import (
+    ImageTable,
+    SplitIndices,
+    bad_images_error,
+    load_splits,
+)
 from fedquilt.data.published.origin import Origin, PublishedSource
-from fedquilt.data.published.settings import check_choice, check_picture, check_shares
+from fedquilt.data.published.settings import check_image_settings, check_one_of, check_shares
 from fedquilt.data.published.splits import draw_by_group, draw_by_image
 from fedquilt.data.source import Splits
 from fedquilt.data.sources.rsna_ich.labels import DAMAGED, keep_healthy, read_rows
@@ -30,19 +35,19 @@ MissingImages: TypeAlias = Literal["error", "leave-out"]
 
 @dataclass(frozen=True, kw_only=True)
 class RsnaIch(PublishedSource):
-    """Bleedings seen in single slices; the challenge's training set, cut in two here."""
+    """Haemorrhages in single slices; both splits come from the challenge's training set."""
 
-    stage: Stage = 2  # which of the challenge's training sets; FedMLP's counts are those of 1
-    images: str | None = None  # folder of DICOM, PNG or JPEG files in it; else stage_2_train
-    missing_images: MissingImages = "error"  # "leave-out" takes the slices that are there
-    healthy: int | None = None  # slices without a bleeding to keep, drawn; FedMLP: 87948
-    split: Split = "patient"  # "image" as FedMLP did, with slices of a head in both parts
-    patients: str | None = None  # CSV in the folder, columns ID and PatientID; else DICOM tells
+    stage: Stage = 2  # of the challenge's training set; FedMLP's counts are those of stage 1
+    images: str | None = None  # subfolder of DICOM, PNG or JPEG files; None: stage_2_train
+    missing_images: MissingImages = "error"  # "leave-out" uses the slices that are there
+    healthy: int | None = None  # number of slices without a haemorrhage, drawn; FedMLP: 87948
+    split: Split = "patient"  # "image" as in FedMLP, with slices of a head in both splits
+    patients: str | None = None  # CSV in the folder, columns ID and PatientID; None: from DICOM
     test_share: float = 0.3
     split_seed: int = 0
     windows: Windows = ((40.0, 80.0), (80.0, 200.0), (600.0, 2800.0))
     # centre and width of each channel in Hounsfield units: brain, subdural space, bone (DICOM)
-    size: int = 224  # pixels a side; slices are square, and others are squashed
+    size: int = 224  # pixels per side; the few slices that are not square are squashed
 
     origin: ClassVar[Origin] = Origin(
         "RSNA ICH",
@@ -53,10 +58,10 @@ class RsnaIch(PublishedSource):
     def __post_init__(self) -> None:
         if self.stage not in get_args(Stage):
             raise UserError(f"stage is {self.stage}; expected 1 or 2")
-        check_choice("missing_images", self.missing_images, get_args(MissingImages))
-        check_choice("split", self.split, get_args(Split))
+        check_one_of("missing_images", self.missing_images, get_args(MissingImages))
+        check_one_of("split", self.split, get_args(Split))
         check_shares(self.test_share)
-        check_picture(self.size)
+        check_image_settings(self.size)
         if self.healthy is not None and self.healthy < 0:
             raise UserError(f"healthy is {self.healthy}; expected a number of slices, or none")
         if any(width <= 0 for _, width in self.windows):
@@ -70,25 +75,28 @@ class RsnaIch(PublishedSource):
         else:
             table = self._with_patients(table, folders, cache)
             is_test = draw_by_group(table, self.test_share, self.split_seed)
-        return load_parts(
-            table, Parts.of(is_test), folders, lambda files: self._decode(files, cache)
+        return load_splits(
+            table,
+            SplitIndices.from_mask(is_test),
+            folders,
+            lambda files: self._decode(files, cache),
         )
 
     def labels(self, folders: ImageFolders) -> ImageTable:
-        """The sub-types of all slices that are wanted; of ``folders`` only the names are seen."""
+        """The labels of the selected slices; ``folders`` is used only to find missing images."""
         path = self.origin.find(self.root, f"stage_{self.stage}_train.csv")
         table = read_rows(self.origin, path)
         index = folders.index() if self.missing_images == "leave-out" else dict.fromkeys(table.ids)
         wanted = [name in index and name != DAMAGED for name in table.ids]
         if not any(wanted):
-            folders.locate(table.ids)  # says what is missing
-        table = table.rows(np.flatnonzero(wanted))
+            folders.locate(table.ids)  # raises an error that says what is missing
+        table = table.select(np.flatnonzero(wanted))
         return table if self.healthy is None else keep_healthy(table, self.healthy, self.split_seed)
 
     def _folders(self) -> ImageFolders:
         name = self.images or f"stage_{self.stage}_train"
-        home = self.origin.find_folder(self.root, name)
-        return ImageFolders(self.origin, home, (), f"them in {name}/, such as ID_12cadc6af.dcm")
+        folder = self.origin.find_folder(self.root, name)
+        return ImageFolders(self.origin, folder, (), f"them in {name}/, such as ID_12cadc6af.dcm")
 
     def _with_patients(self, table: ImageTable, folders: ImageFolders, cache: Path) -> ImageTable:
         if self.patients is not None:
@@ -97,16 +105,16 @@ class RsnaIch(PublishedSource):
         paths = folders.locate(table.ids)
         if not all(map(_is_dicom, paths)):
             raise UserError(
-                f"{self.origin.title}: converted images do not name their patients; give a CSV "
-                'with the columns ID and PatientID as patients, or set split = "image"'
+                f"{self.origin.title}: converted images do not name their patients; set patients "
+                'to a CSV file with the columns ID and PatientID, or set split = "image"'
             )
         files = [ImageFile(*each) for each in zip(table.ids, paths, table.lines)]
         return replace(table, groups=patients_of_files(files, cache, self.origin))
 
     def _decode(self, files: list[ImageFile], cache: Path) -> Tensor:
         if not any(_is_dicom(file.path) for file in files):
-            tell = partial(bad_images_error, self.origin)
-            return cached_images(files, Decoding(self.size, 3), cache, tell)
+            error_of = partial(bad_images_error, self.origin)
+            return cached_images(files, Decoding(self.size, 3), cache, error_of)
         return decoded_slices(files, self.windows, self.size, cache, self.origin)
 
 

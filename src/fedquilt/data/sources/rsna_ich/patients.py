@@ -1,4 +1,4 @@
-"""The patient of each CT slice, by the pseudonym in its DICOM file or from a table."""
+"""The patient of each CT slice, from the pseudonym in its DICOM file or from a table."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fedquilt.data.images.bad_image import NEEDS_PYDICOM, UNREADABLE_IMAGE, BadI
 from fedquilt.data.images.cache import ImageFile, decode_in_order
 from fedquilt.data.published.image_table import ImageTable, bad_images_error
 from fedquilt.data.published.origin import Origin
-from fedquilt.data.published.prepared import Chunks, prepared
+from fedquilt.data.published.prepared import Chunks, prepare_arrays
 from fedquilt.data.published.tables import with_groups
 
-WIDTH = 64  # bytes kept of a pseudonym, which DICOM allows as many characters
+WIDTH = 64  # bytes stored per pseudonym; DICOM allows 64 characters
 
 
 def patients_of_files(files: Sequence[ImageFile], cache: Path, origin: Origin) -> tuple[str, ...]:
-    """RSNA's own pseudonyms, read once from the files' headers and kept in the cache."""
+    """RSNA's pseudonyms, read once from the files' headers and cached."""
     try:
         import pydicom  # noqa: F401
     except ImportError:
@@ -38,7 +38,7 @@ def patients_of_files(files: Sequence[ImageFile], cache: Path, origin: Origin) -
             raise bad_images_error(origin, bad)
 
     paths = [file.path for file in files]
-    rows = prepared(cache, "rsna-ich-patients", paths, {"version": 1}, chunks)["patients"]
+    rows = prepare_arrays(cache, "rsna-ich-patients", paths, {"version": 1}, chunks)["patients"]
     return tuple(bytes(row).rstrip(b"\0").decode() for row in rows.numpy())
 
 
@@ -47,11 +47,11 @@ def _patient(path: Path) -> str:
 
     try:
         return str(dcmread(path, stop_before_pixels=True, specific_tags=["PatientID"]).PatientID)
-    except Exception as error:  # as in ``decode_image``: malformed bytes raise nearly anything
-        detail = f"does not say its patient ({type(error).__name__})"
+    except Exception as error:  # malformed bytes raise nearly any exception, see ``decode_image``
+        detail = f"does not name its patient ({type(error).__name__})"
         raise BadImage(UNREADABLE_IMAGE, detail) from None
 
 
 def patients_of_table(origin: Origin, table: ImageTable, path: Path) -> ImageTable:
-    """From a CSV file with the columns ID and PatientID, for images that were converted."""
+    """Add the patients from a CSV file with the columns ID and PatientID, for converted images."""
     return with_groups(origin, table, path, ("ID", "PatientID"), "slices")

@@ -1,4 +1,4 @@
-"""CT slices in DICOM files as colour images, whose channels are windows of the same slice."""
+"""Decode CT slices from DICOM files; the three channels are three windows of a slice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedquilt.data.images.bad_image import (
     UNREADABLE_IMAGE,
     UNSUPPORTED_IMAGE,
     BadImage,
-    refuse_if_too_large,
+    check_pixel_count,
 )
 from fedquilt.data.images.bit_depth import Pixels, scale_to_bytes
 from fedquilt.data.images.cache import ImageFile, cached_pixels
@@ -27,13 +27,13 @@ from fedquilt.data.published.origin import Origin
 
 Windows: TypeAlias = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
 
-VERSION = 1  # to be raised when decoding changes, so that older files are not used
+VERSION = 1  # raise it when decoding changes, so that older files are not used
 
 
 def decoded_slices(
     files: Sequence[ImageFile], windows: Windows, size: int, cache: Path, origin: Origin
 ) -> Tensor:
-    """The slices (N, 3, size, size) in the order of ``files``, memory-mapped."""
+    """The slices (N, 3, size, size) in the order of ``files``, memory-mapped; decoded if needed."""
     return cached_pixels(
         files,
         (3, size, size),
@@ -45,18 +45,18 @@ def decoded_slices(
 
 
 def decode_slice(path: Path, windows: Windows, size: int) -> Pixels:
-    """(3, size, size); every way in which a file can be bad raises :class:`BadImage`."""
+    """Decode to (3, size, size); raise :class:`BadImage` for any file that cannot be used."""
     try:
         values = read_hounsfield(path)
     except BadImage:
         raise
-    except Exception as error:  # as in ``decode_image``: malformed bytes raise nearly anything
+    except Exception as error:  # malformed bytes raise nearly any exception, see ``decode_image``
         raise BadImage(UNREADABLE_IMAGE, f"damaged ({type(error).__name__})") from None
     shown = [
         scale_to_bytes(values, centre - width / 2, centre + width / 2) for centre, width in windows
     ]
-    picture = Image.fromarray(np.stack(shown, axis=2))
-    resized = picture.resize((size, size), Image.Resampling.BILINEAR)
+    image = Image.fromarray(np.stack(shown, axis=2))
+    resized = image.resize((size, size), Image.Resampling.BILINEAR)
     return np.ascontiguousarray(np.asarray(resized).transpose(2, 0, 1))
 
 
@@ -67,13 +67,13 @@ def read_hounsfield(path: Path) -> NDArray[np.float32]:
     except ImportError:
         raise BadImage(NEEDS_PYDICOM, "pydicom is not installed") from None
     data = dcmread(path, specific_tags=ELEMENTS)
-    refuse_if_too_large(int(data.Columns), int(data.Rows))
+    check_pixel_count(int(data.Columns), int(data.Rows))
     stored = np.asarray(data.pixel_array).astype(np.int32)
     if stored.ndim != 2:
-        raise BadImage(UNSUPPORTED_IMAGE, "no single grey slice")
+        raise BadImage(UNSUPPORTED_IMAGE, "not a single grey slice")
     slope, intercept = float(data.RescaleSlope), float(data.RescaleIntercept)
     if data.BitsStored == 12 and data.PixelRepresentation == 0 and intercept > -100:
-        # Some scanners' files hold negative numbers of 12 bits, but say that all are positive:
-        # seen from -1000 upwards they do not wrap around.
+        # Some files hold negative 12-bit numbers but declare them as unsigned; with -1000 as the
+        # lowest value they do not wrap around.
         stored, intercept = (stored + 1000) % 4096, -1000.0
     return (stored * slope + intercept).astype(np.float32)

@@ -7,9 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-from support.markdown_pages import PAGES, ROOT, code_spans, links, page_id
+from support.markdown_pages import DOCS, PAGES, ROOT, code_spans, links, page_id, prose_lines
+
+import fedquilt
 
 PACKAGE = ROOT / "src" / "fedquilt"
+PROSE_WIDTH = 100
 
 # Files that a page speaks of because they are not there.
 NOT_THERE = {
@@ -70,17 +73,30 @@ def test_named_code_exists(page: Path):
     assert missing == NOT_THERE.get(page_id(page), set())
 
 
-@pytest.mark.parametrize("page", [*PAGES, *(ROOT / "docs").glob("*/*.md")], ids=page_id)
+@pytest.mark.parametrize("page", sorted({*PAGES, *DOCS}), ids=page_id)
 def test_links_lead_somewhere(page: Path):
     targets = links(page.read_text(encoding="utf-8"))
     assert [target for target in sorted(targets) if not (page.parent / target).exists()] == []
 
 
 def test_hooks_of_a_method_are_all_explained():
-    spans = code_spans((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"))
+    spans = code_spans((ROOT / "docs" / "concepts" / "one_round.md").read_text(encoding="utf-8"))
     tree = ast.parse((PACKAGE / "training" / "method.py").read_text(encoding="utf-8"))
     hooks = _definitions(_definitions(tree)["Method"])
-    assert [hook for hook in hooks if f"{hook}()" not in spans] == []
+    assert [hook for hook in hooks if not {hook, f"{hook}()"} & spans] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_prose_has_short_lines(page: Path):
+    lines = prose_lines(page.read_text(encoding="utf-8"))
+    assert [line for line in lines if len(line) > PROSE_WIDTH] == []
+
+
+def test_reference_describes_every_public_name():
+    pages = (ROOT / "docs" / "reference").glob("*.md")
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    described = set(re.findall(r"^\.\. [\w:]+:: fedquilt\.(\w+)$", text, re.MULTILINE))
+    assert described == set(fedquilt.__all__)
 
 
 def test_missing_names_are_found():
@@ -98,3 +114,8 @@ def test_missing_names_are_found():
         "metods/",
         "broadcats()",
     }
+
+
+def test_prose_is_told_from_tables_blocks_and_targets():
+    text = "one\n| a table |\n```{toctree}\nblock\n```\n- [link](target.md#place)\n"
+    assert prose_lines(text) == ["one", "", "- [link]"]

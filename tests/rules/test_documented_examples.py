@@ -54,7 +54,10 @@ def test_worked_example_of_contributing_does_what_it_says(worked_example: type[M
 def test_recipe_of_the_page_runs_from_python_as_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    (recipe,), (program,) = blocks("docs/recipes.md", "toml"), blocks("docs/recipes.md", "python")
+    (recipe,), (program,) = (
+        blocks("docs/guides/recipes.md", "toml"),
+        blocks("docs/guides/recipes.md", "python"),
+    )
     (tmp_path / "study.toml").write_text(recipe, encoding="utf-8")
     (tmp_path / "program.py").write_text(program, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -64,7 +67,7 @@ def test_recipe_of_the_page_runs_from_python_as_shown(
 
 
 def test_every_field_of_a_recipe_is_on_the_page():
-    spans = code_spans((ROOT / "docs" / "recipes.md").read_text(encoding="utf-8"))
+    spans = code_spans((ROOT / "docs" / "guides" / "recipes.md").read_text(encoding="utf-8"))
     for settings in (Recipe, ModelSpec, Views, Evaluation, Augmentation):
         names = {field.name for field in fields(settings)}
         assert {name for name in names if not {name, f"[{name}]"} & spans} == set()

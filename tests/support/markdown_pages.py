@@ -6,9 +6,15 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = (*sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md")
+GENERATED = ROOT / "docs" / "methods"
+DOCS = tuple(sorted((ROOT / "docs").rglob("*.md")))
+PAGES = (  # those written by hand
+    *(page for page in DOCS if GENERATED not in page.parents),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+)
 
-_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_TARGET = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def page_id(path: Path) -> str:
@@ -18,7 +24,7 @@ def page_id(path: Path) -> str:
 def blocks(page: str, language: str) -> list[str]:
     """The code blocks of one language, in order; ``page`` is relative to the repository."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    return [code for kind, code in _BLOCK.findall(text) if kind == language]
+    return [code for _, kind, code in _BLOCK.findall(text) if kind == language]
 
 
 def code_spans(text: str) -> set[str]:
@@ -28,5 +34,11 @@ def code_spans(text: str) -> set[str]:
 
 def links(text: str) -> set[str]:
     """The targets of links into the repository, without what follows a ``#``."""
-    targets = re.findall(r"\]\(([^)\s]+)\)", _BLOCK.sub("", text))
+    targets = _TARGET.findall(_BLOCK.sub("", text))
     return {target.partition("#")[0] for target in targets if "://" not in target} - {""}
+
+
+def prose_lines(text: str) -> list[str]:
+    """The lines outside of code blocks and tables, without the targets of their links."""
+    lines = _BLOCK.sub("", text).splitlines()
+    return [_TARGET.sub("]", line) for line in lines if not line.lstrip().startswith("|")]

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import fedquilt.runs.experiment
 from fedquilt.cli.main import app
-from fedquilt.cli.options import words_of
+from fedquilt.cli.options import engine_arguments
 from fedquilt.core.errors import UserError
 from fedquilt.engines.build import build_engine
 from fedquilt.engines.options import EngineOptions
@@ -80,14 +80,14 @@ def test_an_interrupted_run_suggests_resuming_with_the_same_options(
     def stopped(*arguments: object, **settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedquilt.runs.experiment.run_rounds", stopped)
+    monkeypatch.setattr("fedquilt.runs.round_recorder.run_rounds", stopped)
     result = run("--engine", "cuda-graph", "--slots", "3", "--out", "first")
     assert "--resume --engine cuda-graph --slots 3" in " ".join(result.output.split())
 
 
 def test_only_options_that_differ_from_the_defaults_are_repeated() -> None:
-    assert words_of(EngineOptions()) == []
-    assert words_of(EngineOptions(slots=4, channels_last=False, exact=True)) == [
+    assert engine_arguments(EngineOptions()) == []
+    assert engine_arguments(EngineOptions(slots=4, channels_last=False, exact=True)) == [
         *("--slots", "4", "--no-channels-last", "--exact")
     ]
 

@@ -40,7 +40,7 @@ def test_a_recipe_has_no_floor_by_default() -> None:
 
 @pytest.mark.parametrize("name", METHOD_NAMES)
 def test_the_page_names_every_part_beyond_the_weights(name: str) -> None:
-    spans = code_spans((ROOT / "docs" / "privacy.md").read_text(encoding="utf-8"))
+    spans = code_spans((ROOT / "docs" / "guides" / "privacy.md").read_text(encoding="utf-8"))
     settings = {"labelled_weight": 0.5} if name == "fssl" else {}
     declared = set(make_method(name, **settings).provenance) - WEIGHTS - {"spare_rows"}
     assert declared <= spans

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.harness.result_csv import read_results
 from benchmarks.studies.methods_compared import BASELINES, DESIGNED_FOR, MISSING, STUDIED
-from fedquilt.reports.style import QUIET, house_style, line_look, new_figure, save
+from fedquilt.reports.style import MUTED_COLOUR, line_style, new_figure, picture_style, save
 
 TITLES = {"cifar10": "CIFAR-10 composites", "scenes": "MIML scenes"}
 LABELS = {True: "in the setting it was designed for", False: "with missing classes"}
@@ -45,11 +45,11 @@ def draw(axes: Any, cells: Cells, data: str) -> None:
                 continue
             values = lead(cells, data, home[method] if is_home else MISSING, method)
             height = place + (-0.15 if is_home else 0.15)
-            colour = line_look(0 if is_home else 1, 0)["color"]
+            colour = line_style(0 if is_home else 1, 0)["color"]
             axes.plot(values, [height] * len(values), ".", color=colour, alpha=0.5, markersize=4)
             label = LABELS[is_home] if place == 0 else None
             axes.plot(fmean(values), height, "o" if is_home else "D", color=colour, label=label)
-    axes.axvline(0, color=QUIET)
+    axes.axvline(0, color=MUTED_COLOUR)
     axes.set_title(TITLES[data])
     axes.set_xlabel("macro-AUC minus FedAvg's (points)")
     axes.set_xscale("symlog", linthresh=5)  # Site-aware is far off
@@ -63,7 +63,7 @@ def draw(axes: Any, cells: Cells, data: str) -> None:
 
 def main() -> None:
     cells = read_cells()
-    with house_style():
+    with picture_style():
         figure = new_figure(9.2, 4.6)
         panels: Any = figure.subplots(1, len(TITLES), sharey=True)
         for axes, data in zip(panels, TITLES):

@@ -1,1 +1,1 @@
-"""Tables and pictures of runs, for people; trains nothing."""
+"""Tables and pictures made from run folders; nothing here trains."""

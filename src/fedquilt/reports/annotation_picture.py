@@ -1,4 +1,4 @@
-"""An AnnotationMap for the eye: a table in the terminal and a picture file."""
+"""Annotation map as a table in the terminal and as a picture."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDEST_MATRIX = 8  # sites that fit side by side in 100 columns
+MAX_MATRIX_SITES = 8  # that fit side by side in 100 columns
 NOT_ANNOTATED = "–"
-ORANGE, GREY = "#D55E00", "#BBBBBB"  # of a palette safe for colour blindness
+ORANGE, GREY = "#D55E00", "#BBBBBB"  # from a palette safe for colour blindness
 
 
 def short(count: int) -> str:
-    """Four characters at most: 999, 1.2k, 12k, 456k, 7.9M."""
+    """Format a count in at most four characters: 999, 1.2k, 12k, 456k, 7.9M."""
     if count < 1000:
         return str(count)
     if count < 999_500:
@@ -31,7 +31,7 @@ def short(count: int) -> str:
 
 
 def annotation_table(found: AnnotationMap) -> Table:
-    """Classes down, sites across; with many sites, a column of how many annotate each class."""
+    """Return a table of classes by sites or, with many sites, of totals per class."""
     table = Table(
         title="Annotation map",
         caption=f"positives / annotated images; {NOT_ANNOTATED} not annotated",
@@ -40,7 +40,7 @@ def annotation_table(found: AnnotationMap) -> Table:
     )
     longest = max(map(len, found.classes))
     table.add_column("class", overflow="fold", min_width=min(longest, 20), max_width=24)
-    if len(found.sites) <= WIDEST_MATRIX:
+    if len(found.sites) <= MAX_MATRIX_SITES:
         _fill_matrix(table, found)
     else:
         _fill_summary(table, found)
@@ -48,7 +48,7 @@ def annotation_table(found: AnnotationMap) -> Table:
 
 
 def _fill_matrix(table: Table, found: AnnotationMap) -> None:
-    stacked = len(found.sites) > 4  # the two numbers one above the other, to save width
+    stacked = len(found.sites) > 4  # write the two numbers below each other to save width
     for site in found.sites:
         table.add_column(
             Text(site), justify="right", overflow="fold", max_width=6 if stacked else 14
@@ -90,12 +90,12 @@ def _fill_summary(table: Table, found: AnnotationMap) -> None:
 
 
 def save_annotation_picture(found: AnnotationMap, path: Path) -> None:
-    """Draw the map to ``path`` (PNG, or what its ending says)."""
+    """Save the map to ``path``, in the format of its suffix."""
     draw_annotation_map(found).savefig(path, dpi=150)
 
 
 def draw_annotation_map(found: AnnotationMap) -> Figure:
-    """Shade: share of the site's images that are annotated; hatched: none of them."""
+    """Draw the map; the shade is the share of a site's images annotated, hatched means none."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -110,7 +110,7 @@ def draw_annotation_map(found: AnnotationMap) -> Figure:
         [known[index] / max(images, 1) for known, images in zip(found.annotated, found.images)]
         for index in range(len(found.classes))
     ]
-    # The darkest fifth of the palette is left out, so that frames and text stay legible on it.
+    # Leave out the darkest fifth of the palette, so that frames and text stay legible.
     shown = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1.25, aspect="auto")
     _label_axes(axes, found)
     for row, class_shares in enumerate(shares):
@@ -144,7 +144,7 @@ def _label_axes(axes: Axes, found: AnnotationMap) -> None:
 
 
 def _plain(name: str) -> str:
-    return name.replace("$", r"\$")  # matplotlib would set text between dollars as a formula
+    return name.replace("$", r"\$")  # matplotlib treats text between dollar signs as a formula
 
 
 def _draw_cell(axes: Axes, column: int, row: int, present: int, known: int, share: float) -> None:
@@ -158,7 +158,7 @@ def _draw_cell(axes: Axes, column: int, row: int, present: int, known: int, shar
         return
     if present < DISCLOSURE_FLOOR:
         corner = (column - 0.44, row - 0.38)
-        for colour, width in (("white", 4.0), (ORANGE, 2.0)):  # white shows in a grey print too
+        for colour, width in (("white", 4.0), (ORANGE, 2.0)):  # white is visible in grey prints
             axes.add_patch(
                 Rectangle(corner, 0.88, 0.76, fill=False, edgecolor=colour, linewidth=width)
             )

@@ -1,4 +1,4 @@
-"""Where each class looks in an image: its attention laid over the image."""
+"""Picture of each class's attention map over an image."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedquilt.reports.style import house_style, new_figure, save
+from fedquilt.reports.style import new_figure, picture_style, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
     from torch import Tensor
 
-MOST_COLUMNS = 5
+MAX_COLUMNS = 5
 PANEL = 1.9  # inches
 
 
 def save_attention_picture(image: Tensor, maps: Tensor, titles: Sequence[str], path: Path) -> None:
-    """Draw the image as it is, and once per class with that class's attention on it.
+    """Draw the image, and once more per class with that class's attention over it.
 
-    All classes share one scale, on which 1 is attention spread evenly over the image.
+    All classes share one scale, on which 1 is uniform attention.
 
     Args:
         image: uint8 (channels, height, width).
         maps: (C, rows, columns), each summing to 1, of any resolution.
         titles: one per class.
+        path: the picture file.
     """
-    rows = math.ceil((len(titles) + 1) / MOST_COLUMNS)
-    columns = math.ceil((len(titles) + 1) / rows)  # panels as evenly in rows as they go
+    rows = math.ceil((len(titles) + 1) / MAX_COLUMNS)
+    columns = math.ceil((len(titles) + 1) / rows)  # rows of nearly equal length
     shares = maps * maps[0].numel()
-    with house_style():
+    with picture_style():
         figure = new_figure(PANEL * columns + 0.9, (PANEL + 0.25) * rows)
         panels = list(figure.subplots(rows, columns, squeeze=False).flat)
         for panel in panels:
@@ -41,9 +42,9 @@ def save_attention_picture(image: Tensor, maps: Tensor, titles: Sequence[str], p
         for panel, title, share in zip(panels[1:], titles, shares):
             _draw_image(panel, image)
             shown = _draw_share(panel, share, image, float(shares.max()))
-            panel.set_title(title, parse_math=False)  # a name may contain dollars
+            panel.set_title(title, parse_math=False)  # a name may contain dollar signs
         bar = figure.colorbar(shown, ax=panels, fraction=0.05, pad=0.02)
-        bar.set_label("attention (1: spread evenly)")
+        bar.set_label("attention (1: uniform)")
         save(figure, path)
 
 
@@ -56,12 +57,12 @@ def _draw_image(axes: Axes, image: Tensor) -> None:
 
 def _draw_share(axes: Axes, share: Tensor, image: Tensor, most: float) -> AxesImage:
     height, width = image.shape[1:]
-    over_all: Any = (-0.5, width - 0.5, height - 0.5, -0.5)
+    whole_image: Any = (-0.5, width - 0.5, height - 0.5, -0.5)
     return axes.imshow(
         share.numpy(),
-        extent=over_all,
+        extent=whole_image,
         interpolation="bilinear",
-        cmap="viridis",  # as safe for colour blindness as the house's other colours
+        cmap="viridis",  # safe for colour blindness
         alpha=0.55,
         vmin=0,
         vmax=most,

@@ -1,4 +1,4 @@
-"""Runs side by side: those that differ only in their seed are one group with mean and deviation."""
+"""Comparison of runs; runs that differ only in their seeds form a group with mean and deviation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHOWN_CLASSES = 4
 
 
 def compare(runs: Sequence[Run], metrics: Sequence[str] = DEFAULT_METRICS) -> dict[str, Any]:
-    """Everything the comparison tables show, as plain data."""
+    """Compare runs; return everything that the comparison tables show, as plain data."""
     groups = group_by_recipe(runs)
     metrics = [_metric(name, runs[0].result["metrics"]) for name in metrics]
     labels = _labels([members[0] for members in groups])
@@ -55,7 +55,7 @@ def _metric(name: str, known: Mapping[str, Any]) -> str:
 
 
 def group_by_recipe(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs with the same recipe but for the seeds, in the order they were given."""
+    """Group the runs whose recipes are equal except for seeds, in the order given."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         settings = {k: v for k, v in _flat(run.recipe.to_dict()).items() if k not in SEEDS}
@@ -67,7 +67,7 @@ def _described_group(label: str, runs: Sequence[Run], metrics: Sequence[str]) ->
     per_class = [_per_class(run) for run in runs]
     return {
         "label": label,
-        "is_bound": runs[0].recipe.method.needs_complete_labels,  # not a rival: it sees more
+        "is_bound": runs[0].recipe.method.needs_complete_labels,  # not ranked: it sees more labels
         "runs": [str(run.path) for run in runs],
         "seeds": [run.recipe.seed for run in runs],
         "metrics": {m: _summary([run.result["metrics"][m] for run in runs]) for m in metrics},
@@ -100,7 +100,7 @@ def _best(groups: Sequence[Mapping[str, Any]], metric: str) -> str | None:
 
 
 def _worst_classes(groups: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The classes with the lowest mean over the groups, worst first."""
+    """Return the classes with the lowest mean over the groups, worst first."""
     means = {
         name: mean_or_none(group["classes"].get(name, {}).get("mean") for group in groups)
         for name in groups[0]["classes"]
@@ -110,22 +110,22 @@ def _worst_classes(groups: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
-    """The method's name, and the settings that tell groups of one method apart."""
+    """Label groups by method, and by the settings that differ between groups of one method."""
     settings = [_flat(run.recipe.to_dict()) for run in runs]
     labels = []
     for own in settings:
-        rivals = [each for each in settings if each["method.name"] == own["method.name"]]
+        same_method = [each for each in settings if each["method.name"] == own["method.name"]]
         differing = [
             f"{place.removeprefix('method.')}={own.get(place)}"
-            for place in sorted(set().union(*rivals))
-            if place not in SEEDS and len({repr(each.get(place)) for each in rivals}) > 1
+            for place in sorted(set().union(*same_method))
+            if place not in SEEDS and len({repr(each.get(place)) for each in same_method}) > 1
         ]
         labels.append(" ".join([own["method.name"], *differing]))
     return labels
 
 
 def _other_differences(runs: Sequence[Run]) -> list[str]:
-    """Settings outside the method that differ: they can explain a difference as well."""
+    """Return the settings outside the method that differ, since they may explain a result."""
     settings = [_flat(run.recipe.to_dict()) for run in runs]
     return [
         place
@@ -160,12 +160,12 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
         table.add_row(Text(group["label"]), str(len(group["seeds"])), *cells)
     if any(comparison["best"].values()):
         bounds = any(group["is_bound"] for group in comparison["groups"])
-        table.caption = "* best, bounds with all labels apart" if bounds else "* best"
+        table.caption = "* best, not counting bounds with all labels" if bounds else "* best"
     return table
 
 
 def worst_class_table(comparison: Mapping[str, Any]) -> Table:
-    """The hardest classes, one column each."""
+    """Format the hardest classes, one column each."""
     names, groups = comparison["worst_classes"], comparison["groups"]
     rivals = [group for group in groups if not group["is_bound"]]
     table = new_table(f"Hardest classes, {title(comparison['class_metric'])} (%)", "method")

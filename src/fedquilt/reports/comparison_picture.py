@@ -1,4 +1,4 @@
-"""Runs side by side as a picture: a metric over rounds, and every class at the end."""
+"""Picture of a comparison: a metric over rounds, and every class after the last round."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from fedquilt.reports.comparison import group_by_recipe
 from fedquilt.reports.style import (
-    house_style,
-    line_look,
+    line_style,
     new_figure,
+    picture_style,
     prepare_round_axes,
     save,
     title,
@@ -26,10 +26,10 @@ MARKERS = "osD^vP"
 
 
 def save_comparison_picture(runs: Sequence[Run], comparison: Mapping[str, Any], path: Path) -> None:
-    """Left the first metric over rounds, with a band over the seeds; right every class."""
+    """Draw the first metric over rounds with its range over seeds, and beside it every class."""
     groups, metric = comparison["groups"], comparison["metrics"][0]
     class_count = len(groups[0]["classes"])
-    with house_style():
+    with picture_style():
         figure = new_figure(10, max(3.8, 1.2 + 0.24 * class_count))
         over_rounds, by_class = figure.subplots(1, 2, width_ratios=[3, 2])
         prepare_round_axes(over_rounds, f"{title(metric)} over rounds (%)")
@@ -51,7 +51,7 @@ def _draw_over_rounds(
             if found is not None:
                 values.setdefault(record["round"], []).append(100 * found)
     rounds = sorted(values)
-    look = line_look(position, len(rounds))
+    look = line_style(position, len(rounds))
     look |= {"marker": _marker(position), "markersize": 4, "markevery": max(1, len(rounds) // 8)}
     axes.plot(rounds, [statistics.fmean(values[r]) for r in rounds], label=label, **look)
     if len(runs) > 1:
@@ -73,7 +73,7 @@ def _draw_classes(axes: Axes, groups: Sequence[Mapping[str, Any]], metric: str) 
             marker=_marker(position),
             markersize=5,
             alpha=0.85,
-            color=line_look(position, 0)["color"],
+            color=line_style(position, 0)["color"],
         )
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)

@@ -1,4 +1,4 @@
-"""A reproduced table as plain data: ours beside the paper's, and agreement of ranks."""
+"""A reproduced table as plain data: our numbers, the paper's, and their rank correlation."""
 
 from __future__ import annotations
 
@@ -11,38 +11,14 @@ from fedquilt.recipes.papers.table import PublishedTable, Row
 from fedquilt.reports.style import deviation_or_none, mean_or_none
 from fedquilt.runs.reproduction import CellRun
 
-LEAST = 3  # two things are in the same order or in the opposite one: that says next to nothing
-
-
-def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """From -1, the opposite order, to 1, the same; None below three, or where all are equal."""
-    if len(one) < LEAST:
-        return None
-    ranks = (_centred_ranks(one), _centred_ranks(other))
-    lengths = [math.sqrt(sum(rank * rank for rank in each)) for each in ranks]
-    if min(lengths) == 0:
-        return None
-    return sum(a * b for a, b in zip(*ranks, strict=True)) / (lengths[0] * lengths[1])
-
-
-def _centred_ranks(values: Sequence[float]) -> list[float]:
-    """Ranks with mean 0; equal values share the middle of their ranks."""
-    middle = (len(values) + 1) / 2
-    return [
-        sum(other < value for other in values)
-        + (sum(other == value for other in values) + 1) / 2
-        - middle
-        for value in values
-    ]
-
-
-Described = Mapping[str, Any]  # a row: what _row returns
+RowSummary = Mapping[str, Any]  # what _row returns
 Finished = Sequence[tuple[CellRun, Mapping[str, Any]]]  # runs with their results
 Values = dict[str, dict[int, dict[str, float | None]]]  # column -> seed -> metric -> percent
+MIN_METHODS = 3  # the rank correlation of two values is always 1 or -1
 
 
 def reproduced(table: PublishedTable, runs: Sequence[CellRun]) -> dict[str, Any]:
-    """All numbers are in percent; runs that are not finished are left out."""
+    """Summarise the finished runs of a table; all numbers are in percent."""
     finished = [(run, run.result) for run in runs if run.is_finished]
     rows = [
         _row(table, row, own)
@@ -67,7 +43,7 @@ def reproduced(table: PublishedTable, runs: Sequence[CellRun]) -> dict[str, Any]
 
 
 def _row(table: PublishedTable, row: Row, finished: Finished) -> dict[str, Any]:
-    """A method over the columns and seeds that have run."""
+    """Summarise one method over the columns and seeds that have run."""
     values: Values = {}
     for run, result in finished:
         percents = {each.name: _percent(result["metrics"][each.name]) for each in table.metrics}
@@ -98,7 +74,7 @@ def _seconds(finished: Finished) -> float | None:
 
 
 def _runs(finished: Finished, column: str, seeds: list[int]) -> dict[str, Any]:
-    """What a column's numbers are of: in some there may be fewer seeds than in others."""
+    """Return the seeds behind a column's numbers, which may differ between columns."""
     own = [
         (run, result)
         for run, result in finished
@@ -108,9 +84,9 @@ def _runs(finished: Finished, column: str, seeds: list[int]) -> dict[str, Any]:
 
 
 def _average(values: Values) -> dict[int, dict[str, float | None]]:
-    """Over the columns, seed by seed, so that its deviation is one over seeds as well.
+    """Average over the columns for each seed, so that its deviation is over seeds too.
 
-    Of the seeds that have run in all columns: perhaps of none.
+    Only seeds that have run in all columns count; there may be none.
     """
     cells = list(values.values())
     seeds = [seed for seed in cells[0] if all(seed in cell for cell in cells)]
@@ -135,7 +111,7 @@ def _percent(share: float | None) -> float | None:
     return None if share is None else round(100 * share, 4)
 
 
-def _verdict(table: PublishedTable, rows: Sequence[Described]) -> dict[str, Any]:
+def _verdict(table: PublishedTable, rows: Sequence[RowSummary]) -> dict[str, Any]:
     criterion, labels = table.criterion, table.labels
     means: dict[str, dict[str, float]] = {}
     for row in rows:
@@ -152,8 +128,8 @@ def _verdict(table: PublishedTable, rows: Sequence[Described]) -> dict[str, Any]
     }
 
 
-def _rank_agreement(table: PublishedTable, rows: Sequence[Described]) -> list[dict[str, Any]]:
-    """For each of the paper's data sets, metrics and columns: are the same methods ahead?"""
+def _rank_agreement(table: PublishedTable, rows: Sequence[RowSummary]) -> list[dict[str, Any]]:
+    """Correlate our ranking with the paper's for each of its data sets, metrics and columns."""
     columns = [*(column.name for column in table.choice.columns), AVERAGE]
     found = []
     for reference in table.choice.references:
@@ -168,9 +144,9 @@ def _rank_agreement(table: PublishedTable, rows: Sequence[Described]) -> list[di
 
 
 def _pairs(
-    rows: Sequence[Described], reference: str, metric: str, column: str
+    rows: Sequence[RowSummary], reference: str, metric: str, column: str
 ) -> list[tuple[float, float]]:
-    """The paper's number and ours, of each rival that has both."""
+    """Return the paper's number and ours for each rival that has both."""
     cells = [
         row["columns"][column]
         for row in rows
@@ -178,6 +154,28 @@ def _pairs(
     ]
     pairs = [(cell[metric]["published"][reference], cell[metric]["mean"]) for cell in cells]
     return [pair for pair in pairs if None not in pair]
+
+
+def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Return the rank correlation; None for fewer than three values, or if all are equal."""
+    if len(one) < MIN_METHODS:
+        return None
+    ranks = (_centred_ranks(one), _centred_ranks(other))
+    lengths = [math.sqrt(sum(rank * rank for rank in each)) for each in ranks]
+    if min(lengths) == 0:
+        return None
+    return sum(a * b for a, b in zip(*ranks, strict=True)) / (lengths[0] * lengths[1])
+
+
+def _centred_ranks(values: Sequence[float]) -> list[float]:
+    """Return ranks minus their mean; equal values share the mean of their ranks."""
+    middle = (len(values) + 1) / 2
+    return [
+        sum(other < value for other in values)
+        + (sum(other == value for other in values) + 1) / 2
+        - middle
+        for value in values
+    ]
 
 
 def _distinct(environments: list[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""A reproduced table as a picture: one panel per metric, one line per method."""
+"""Picture of a reproduced table: one panel per metric, one line per method."""
 
 from __future__ import annotations
 
@@ -6,29 +6,36 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedquilt.reports.style import MEAN_COLOUR, QUIET, house_style, line_look, new_figure, save
+from fedquilt.reports.style import (
+    MEAN_COLOUR,
+    MUTED_COLOUR,
+    line_style,
+    new_figure,
+    picture_style,
+    save,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PANELS_ACROSS = 3  # at the most
+MAX_PANELS_ACROSS = 3
 MARKERS = "osD^vPX*<>hp"
-OURS, PAPER = (line_look(position, 0)["color"] for position in (0, 1))
+OURS, PAPER = (line_style(position, 0)["color"] for position in (0, 1))
 
 Points = tuple[list[int], list[float]]
 
 
 def save_reproduced_picture(summary: Mapping[str, Any], path: Path) -> None:
-    """Metrics against columns; of a table with one column, methods one below another.
+    """Draw metrics over columns or, for a table with one column, a list of methods.
 
-    The paper's numbers are dashed, or hollow, where it had the same data.
+    If the data are the paper's, its numbers are drawn as dashed lines or hollow markers.
     """
     metrics = [*summary["metrics"]]
     is_series = len(summary["columns"]) > 1
-    down = -(-len(metrics) // PANELS_ACROSS)
-    across = -(-len(metrics) // down)  # four stand two by two, not three and one
+    down = -(-len(metrics) // MAX_PANELS_ACROSS)
+    across = -(-len(metrics) // down)  # four panels are two by two, not three and one
     height = 3.4 if is_series else 1.2 + 0.26 * len(summary["rows"])
-    with house_style():
+    with picture_style():
         figure = new_figure(3.6 * across + 0.6, height * down + 0.8)
         panels: Any = figure.subplots(down, across, squeeze=False)
         for place, axes in enumerate(panels.flat):
@@ -47,11 +54,11 @@ def save_reproduced_picture(summary: Mapping[str, Any], path: Path) -> None:
 def _draw_series(axes: Axes, summary: Mapping[str, Any], metric: str) -> None:
     columns = summary["columns"]
     for row in summary["rows"]:
-        position = row["place"]  # in the whole table: a method looks the same in all its pictures
+        position = row["place"]  # in the full table: a method looks the same in all pictures
         cells = [row["columns"].get(column, {}).get(metric, {}) for column in columns]
         is_own = row["label"] == summary["criterion"]["method"]
-        # Colours come again, markers do not; the table's own method stands out.
-        colour = MEAN_COLOUR if is_own else line_look(position, 0)["color"]
+        # Colours repeat, markers do not; the paper's own method is black.
+        colour = MEAN_COLOUR if is_own else line_style(position, 0)["color"]
         look: dict[str, Any] = {"color": colour, "marker": MARKERS[position % len(MARKERS)]}
         means = _points([cell.get("mean") for cell in cells])
         width = 2.4 if is_own else 1.2
@@ -61,7 +68,7 @@ def _draw_series(axes: Axes, summary: Mapping[str, Any], metric: str) -> None:
             published = _points([cell.get("published", {}).get(reference) for cell in cells])
             axes.plot(*published, color=colour, linestyle="--", alpha=0.5)
     if _comparable(summary):
-        axes.plot([], [], color=QUIET, linestyle="--", label="dashed: the paper")
+        axes.plot([], [], color=MUTED_COLOUR, linestyle="--", label="dashed: the paper")
     axes.set_xticks(range(len(columns)), list(columns.values()))
 
 
@@ -84,13 +91,13 @@ def _comparable(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _points(values: Sequence[float | None]) -> Points:
-    """Places and values, without those that are missing."""
+    """Return positions and values, without missing ones."""
     found = [(place, value) for place, value in enumerate(values) if value is not None]
     return [place for place, _ in found], [value for _, value in found]
 
 
 def _seeds(cells: Sequence[Mapping[str, Any]]) -> Points:
-    """Every seed's value at the place of its cell."""
+    """Return every seed's value at the position of its cell."""
     found = [
         (place, value)
         for place, cell in enumerate(cells)

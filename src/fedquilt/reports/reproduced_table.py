@@ -1,4 +1,4 @@
-"""A reproduced table for people, as CSV and as JSON."""
+"""A reproduced table in the terminal, as CSV, as JSON and as a picture file."""
 
 from __future__ import annotations
 
@@ -14,74 +14,29 @@ from rich.text import Text
 from fedquilt.core.atomic_files import write_json
 from fedquilt.recipes.papers.published_numbers import AVERAGE
 from fedquilt.reports.reproduced_picture import save_reproduced_picture
-from fedquilt.reports.style import NOTHING
+from fedquilt.reports.style import UNDEFINED
 from fedquilt.reports.tables import new_table
 
 
-def metric_table(summary: Mapping[str, Any], metric: str) -> Table:
-    """For each method a line of ours, and below it one for each of the paper's data sets."""
-    columns = _columns(summary)
-    spread = any(len(row["seeds"]) > 1 for row in summary["rows"])
-    meaning = ", ours mean ± standard deviation over seeds" if spread else ""
-    table = new_table(f"{summary['metrics'][metric]} (%){meaning}", "method")
-    for label in columns.values():
-        table.add_column(label, justify="right", no_wrap=True)
-    table.add_column("s", justify="right")
-    table.caption = "indented: the paper's numbers, on the data it names; s: seconds a run"
-    for row in summary["rows"]:
-        cells = [row["columns"].get(column, {}).get(metric, {}) for column in columns]
-        seconds = f"{row['seconds_per_run']:.0f}"
-        table.add_row(Text(row["label"], style="bold"), *map(_ours, cells), seconds)
-        for reference in summary["references"]:
-            published = [cell.get("published", {}).get(reference) for cell in cells]
-            if any(number is not None for number in published):
-                numbers = [NOTHING if each is None else f"{each:.1f}" for each in published]
-                table.add_row(f"  {reference}", *numbers, "", style="dim")
-    return table
-
-
-def _columns(summary: Mapping[str, Any]) -> dict[str, str]:
-    has_average = any(AVERAGE in row["columns"] for row in summary["rows"])
-    return {**summary["columns"], **({AVERAGE: AVERAGE} if has_average else {})}
-
-
-def _ours(cell: Mapping[str, Any]) -> str:
-    mean, deviation = cell.get("mean"), cell.get("deviation")
-    if mean is None:
-        return NOTHING
-    return f"{mean:.1f}" + ("" if deviation is None else f"±{deviation:.1f}")
-
-
-def agreement_table(summary: Mapping[str, Any]) -> Table | None:
-    """How far the methods' order is the paper's; None where too few methods have both numbers."""
-    found = {
-        (each["reference"], each["metric"], each["column"]): each
-        for each in summary["rank_agreement"]
-    }
-    if not found:
-        return None
-    columns = _columns(summary)
-    table = new_table("Methods in the paper's order? Spearman's rank correlation", "paper's data")
-    table.add_column("metric")
-    for label in columns.values():
-        table.add_column(label, justify="right", no_wrap=True)
-    table.add_column("methods", justify="right")
-    for reference, metric in dict.fromkeys((place[0], place[1]) for place in found):
-        places = [found.get((reference, metric, column)) for column in columns]
-        numbers = [NOTHING if each is None else f"{each['spearman']:+.2f}" for each in places]
-        methods = max(each["methods"] for each in places if each is not None)
-        table.add_row(Text(reference), summary["metrics"][metric], *numbers, str(methods))
-    table.caption = "1: the same order, 0: none in common, -1: the opposite; bounds left out"
-    return table
+def write_reproduced(
+    summary: Mapping[str, Any], out: Path, command: str, *, with_picture: bool = False
+) -> None:
+    """Write ``table.json``, ``table.csv`` and ``table.png`` to ``out`` if any run is finished."""
+    if not summary["rows"]:
+        return
+    write_json(out / "table.json", {"command": command, **summary})
+    write_csv(summary, out / "table.csv", command)
+    if with_picture:
+        save_reproduced_picture(summary, out / "table.png")
 
 
 def write_csv(summary: Mapping[str, Any], path: Path, command: str) -> None:
-    """A line per method, column and metric, each with what it was made with."""
-    made_with = {
+    """Write a line per method, column and metric, each with date, command and versions."""
+    origin = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "command": command,
-        "hardware": _said(summary, "device", "cores"),
-        "versions": _said(summary, "fedquilt", "torch", "python"),
+        "hardware": _facts(summary, "device", "cores"),
+        "versions": _facts(summary, "fedquilt", "torch", "python"),
     }
     lines = [
         {
@@ -100,7 +55,7 @@ def write_csv(summary: Mapping[str, Any], path: Path, command: str) -> None:
             },
             "seconds_per_run": f"{row['runs'][column]['seconds_per_run']:.1f}",
             "seeds": " ".join(map(str, row["runs"][column]["seeds"])),
-            **made_with,
+            **origin,
         }
         for row in summary["rows"]
         for column, metrics in row["columns"].items()
@@ -117,19 +72,64 @@ def _rounded(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
-def _said(summary: Mapping[str, Any], *facts: str) -> str:
-    """Facts of the machines and versions that runs were made with, each once."""
-    said = [", ".join(f"{fact} {each[fact]}" for fact in facts) for each in summary["environments"]]
-    return "; ".join(dict.fromkeys(said))
+def _facts(summary: Mapping[str, Any], *names: str) -> str:
+    """Join facts about the runs' environments, without repetitions."""
+    facts = [", ".join(f"{name} {env[name]}" for name in names) for env in summary["environments"]]
+    return "; ".join(dict.fromkeys(facts))
 
 
-def write_reproduced(
-    summary: Mapping[str, Any], out: Path, command: str, *, with_picture: bool = False
-) -> None:
-    """``table.json``, ``table.csv`` and ``table.png`` in ``out``; nothing while nothing has run."""
-    if not summary["rows"]:
-        return
-    write_json(out / "table.json", {"command": command, **summary})
-    write_csv(summary, out / "table.csv", command)
-    if with_picture:
-        save_reproduced_picture(summary, out / "table.png")
+def metric_table(summary: Mapping[str, Any], metric: str) -> Table:
+    """For each method, a line with our numbers and one for each of the paper's data sets."""
+    columns = _columns(summary)
+    spread = any(len(row["seeds"]) > 1 for row in summary["rows"])
+    meaning = ", ours mean ± standard deviation over seeds" if spread else ""
+    table = new_table(f"{summary['metrics'][metric]} (%){meaning}", "method")
+    for label in columns.values():
+        table.add_column(label, justify="right", no_wrap=True)
+    table.add_column("s", justify="right")
+    table.caption = "indented: the paper's data set and its numbers; s: seconds per run"
+    for row in summary["rows"]:
+        cells = [row["columns"].get(column, {}).get(metric, {}) for column in columns]
+        seconds = f"{row['seconds_per_run']:.0f}"
+        table.add_row(Text(row["label"], style="bold"), *map(_ours, cells), seconds)
+        for reference in summary["references"]:
+            published = [cell.get("published", {}).get(reference) for cell in cells]
+            if any(number is not None for number in published):
+                numbers = [UNDEFINED if each is None else f"{each:.1f}" for each in published]
+                table.add_row(f"  {reference}", *numbers, "", style="dim")
+    return table
+
+
+def _columns(summary: Mapping[str, Any]) -> dict[str, str]:
+    has_average = any(AVERAGE in row["columns"] for row in summary["rows"])
+    return {**summary["columns"], **({AVERAGE: AVERAGE} if has_average else {})}
+
+
+def _ours(cell: Mapping[str, Any]) -> str:
+    mean, deviation = cell.get("mean"), cell.get("deviation")
+    if mean is None:
+        return UNDEFINED
+    return f"{mean:.1f}" + ("" if deviation is None else f"±{deviation:.1f}")
+
+
+def agreement_table(summary: Mapping[str, Any]) -> Table | None:
+    """Return the rank correlations with the paper; None if too few methods have both numbers."""
+    found = {
+        (each["reference"], each["metric"], each["column"]): each
+        for each in summary["rank_agreement"]
+    }
+    if not found:
+        return None
+    columns = _columns(summary)
+    table = new_table("Agreement with the paper's ranking (Spearman)", "paper's data")
+    table.add_column("metric")
+    for label in columns.values():
+        table.add_column(label, justify="right", no_wrap=True)
+    table.add_column("methods", justify="right")
+    for reference, metric in dict.fromkeys((place[0], place[1]) for place in found):
+        places = [found.get((reference, metric, column)) for column in columns]
+        numbers = [UNDEFINED if each is None else f"{each['spearman']:+.2f}" for each in places]
+        methods = max(each["methods"] for each in places if each is not None)
+        table.add_row(Text(reference), summary["metrics"][metric], *numbers, str(methods))
+    table.caption = "1: the same order, 0: unrelated, -1: the opposite; bounds are left out"
+    return table

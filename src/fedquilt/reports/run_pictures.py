@@ -1,4 +1,4 @@
-"""A run's pictures: curves per class, pseudo labels, and who annotated what."""
+"""Pictures of a run: curves per class, pseudo-labels and the annotation map."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from fedquilt.reports.style import (
     MEAN_COLOUR,
-    QUIET,
-    house_style,
-    line_look,
+    MUTED_COLOUR,
+    line_style,
     mean_or_none,
     new_figure,
     percent,
+    picture_style,
     prepare_round_axes,
     save,
 )
@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from fedquilt.runs.finished_run import Run
 
 History = Sequence[Mapping[str, Any]]
-MOST_COLUMNS = 40  # clients that an annotation map can show
+MAX_CLIENTS = 40  # that fit into an annotation map
 
 
 def save_run_pictures(run: Run, train: MultiLabelDataset | None = None) -> list[Path]:
-    """Draw all that apply into the run's ``pictures`` folder; the map needs the training data."""
+    """Draw the pictures that apply into the run's ``pictures`` folder, and return their paths.
+
+    The annotation map needs the training data ``train``.
+    """
     folder, drawn = run.folder.pictures, []
     if any(record.get("per_class_auc") for record in run.history):
         drawn.append(folder / "class-curves.png")
@@ -39,27 +42,27 @@ def save_run_pictures(run: Run, train: MultiLabelDataset | None = None) -> list[
     if any(record.get("pseudo_labels") for record in run.history):
         drawn.append(folder / "pseudo-labels.png")
         save_pseudo_label_picture(run.history, run.classes, drawn[-1])
-    if train is not None and len(run.allocation.holdings) <= MOST_COLUMNS:
+    if train is not None and len(run.allocation.holdings) <= MAX_CLIENTS:
         drawn.append(folder / "annotation-map.png")
         _save_annotation_map(run.allocation, train, drawn[-1])
     return drawn
 
 
 def save_class_curves(history: History, classes: Sequence[str], path: Path) -> None:
-    """The AUC of every class over rounds, and in bold their mean; the legend is a ranking."""
+    """Draw the AUC of every class over rounds and their mean in bold; the legend is ranked."""
     records = [record for record in history if record.get("per_class_auc")]
     rounds = [record["round"] for record in records]
     curves = {name: [record["per_class_auc"][name] for record in records] for name in classes}
     mean = [mean_or_none(record["per_class_auc"].values()) for record in records]
-    with house_style():
+    with picture_style():
         figure = new_figure(7.6, max(3.8, 0.6 + 0.2 * len(classes)))
         axes = figure.add_subplot()
         prepare_round_axes(axes, "AUC per class on the test images")
         axes.set_ylabel("AUC (%)")
         for position, name in enumerate(classes):
             label = f"{percent(_last(curves[name]))}  {name}"
-            _draw(axes, rounds, curves[name], label, line_look(position, len(rounds)))
-        bold = line_look(0, len(rounds)) | {"color": MEAN_COLOUR, "linewidth": 2.6}
+            _draw(axes, rounds, curves[name], label, line_style(position, len(rounds)))
+        bold = line_style(0, len(rounds)) | {"color": MEAN_COLOUR, "linewidth": 2.6}
         _draw(axes, rounds, mean, f"{percent(_last(mean))}  mean", bold)
         _mark_chance(axes)
         handles, labels = axes.get_legend_handles_labels()
@@ -75,12 +78,12 @@ def save_class_curves(history: History, classes: Sequence[str], path: Path) -> N
 
 
 def save_pseudo_label_picture(history: History, classes: Sequence[str], path: Path) -> None:
-    """How many labels clients filled in, and how many of them rightly, per class over rounds."""
+    """Draw number, precision and recall of pseudo-labels per class over rounds."""
     records = [record for record in history if record.get("pseudo_labels")]
     rounds = [record["round"] for record in records]
     rows = (("positive", "filled in as present"), ("negative", "filled in as absent"))
     columns = (("number", "{}s"), ("precision (%)", "{}_precision"), ("recall (%)", "{}_recall"))
-    with house_style():
+    with picture_style():
         figure = new_figure(11, max(5.2, 0.6 + 0.2 * len(classes)))
         grid = figure.subplots(2, 3, sharex=True)
         for row, (sign, words) in enumerate(rows):
@@ -89,7 +92,7 @@ def save_pseudo_label_picture(history: History, classes: Sequence[str], path: Pa
                 scale = 1 if column == 0 else 100
                 for position, name in enumerate(classes):
                     values = [record["pseudo_labels"][name][key.format(sign)] for record in records]
-                    look = line_look(position, len(rounds))
+                    look = line_style(position, len(rounds))
                     _draw(axes, rounds, values, name, look, scale=scale)
                 prepare_round_axes(axes, f"{words}: {quantity}", name_rounds=row == 1)
                 if column:
@@ -106,21 +109,21 @@ def _draw(
     look: Mapping[str, Any],
     scale: float = 100,
 ) -> None:
-    """One line; a round in which the number is undefined leaves a gap."""
+    """Draw one line, with gaps at rounds in which the value is undefined."""
     points = [float("nan") if value is None else scale * value for value in values]
     axes.plot(rounds, points, label=label, **look)
 
 
 def _mark_chance(axes: Axes) -> None:
-    axes.axhline(50, color=QUIET, linewidth=0.8, linestyle=(0, (4, 4)))
+    axes.axhline(50, color=MUTED_COLOUR, linewidth=0.8, linestyle=(0, (4, 4)))
     axes.annotate(
         "chance",
         (0.995, 50),
         (0, 2),
-        xycoords=axes.get_yaxis_transform(),  # across in shares of the axes, up in percent
+        xycoords=axes.get_yaxis_transform(),  # x as a share of the axes, y in percent
         textcoords="offset points",
         ha="right",
-        color=QUIET,
+        color=MUTED_COLOUR,
         fontsize=7,
     )
 
@@ -130,7 +133,7 @@ def _last(values: Sequence[float | None]) -> float | None:
 
 
 def _ranking(values: Sequence[float | None]) -> list[int]:
-    """Places by value, best first, undefined ones last."""
+    """Return the positions by value, best first, undefined ones last."""
     return sorted(range(len(values)), key=lambda p: (values[p] is None, -(values[p] or 0)))
 
 
@@ -138,12 +141,12 @@ def _save_annotation_map(allocation: Allocation, train: MultiLabelDataset, path:
     from fedquilt.reports.annotation_picture import save_annotation_picture
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with house_style():
+    with picture_style():
         save_annotation_picture(annotation_map_of(allocation, train), path)
 
 
 def annotation_map_of(allocation: Allocation, train: MultiLabelDataset) -> AnnotationMap:
-    """The map of a run's clients, as its recipe hands out images and annotations."""
+    """Return the annotation map of a run's clients."""
     from fedquilt.data.checks.annotation_map import AnnotationMap
 
     return AnnotationMap(

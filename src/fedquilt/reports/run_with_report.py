@@ -1,4 +1,4 @@
-"""run(): from a recipe to a finished run with its pictures; what ``fedquilt.run`` is."""
+"""run(): train a recipe and draw its pictures; exported as ``fedquilt.run``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedquilt.runs.finished_run import Run, read_run
 
 
 def run(recipe: Recipe, out: Path, *, cache: Path = CACHE, **options: Any) -> Run:
-    """Run a recipe, or go on with it, in the folder ``out``; see ``experiment.run`` for options."""
+    """Run or resume a recipe in the folder ``out``; see ``experiment.run`` for the options."""
     experiment.run(recipe, out, cache=cache, **options)
     finished = read_run(out)
     save_run_pictures(finished, recipe.data.load(cache).train)

@@ -1,4 +1,4 @@
-"""How models do at each site, as plain rows and as a table."""
+"""Metrics at each site, as plain rows and as a table."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from fedquilt.reports.style import NOTHING, percent, title
-from fedquilt.reports.tables import LEAST_POSITIVES, Rows, new_table
+from fedquilt.reports.style import UNDEFINED, percent, title
+from fedquilt.reports.tables import MIN_POSITIVES, Rows, new_table
 
 SITE_AVERAGES = ("macro_auc", "map", "bacc", "macro_f1")
-MOST_SITES = 20  # more are left to result.json, and the table has mean and deviation only
+MAX_SITES = 20  # with more, the table shows mean and deviation only; result.json has all sites
 HEADINGS = {
     "own": "Own model on its own site's test images (%)",
     "global": "Global model on each site's test images (%)",
@@ -20,7 +20,7 @@ HEADINGS = {
 
 
 def site_rows(by_site: Mapping[str, Any]) -> Rows:
-    """One row per site, then the mean and the deviation over them."""
+    """Return one row per site, then mean and deviation over sites."""
     rows: Rows = [
         {
             "site": name,
@@ -31,14 +31,14 @@ def site_rows(by_site: Mapping[str, Any]) -> Rows:
         }
         for name, report in by_site["reports"].items()
     ]
-    nothing = {"classes": None, "images": None, "fewest_positives": None}
+    no_counts = {"classes": None, "images": None, "fewest_positives": None}
     for name in ("mean", "deviation"):
-        rows.append({"site": name, **{a: by_site[name][a] for a in SITE_AVERAGES}, **nothing})
+        rows.append({"site": name, **{a: by_site[name][a] for a in SITE_AVERAGES}, **no_counts})
     return rows
 
 
 def _fewest_positives(report: Mapping[str, Any]) -> int | None:
-    """Of the classes that anybody annotated in these images."""
+    """Return the smallest number of positives of any class annotated in these images."""
     pairs = zip(report["per_class"]["positives"], report["per_class"]["negatives"])
     return min((int(found) for found, absent in pairs if found + absent), default=None)
 
@@ -50,7 +50,7 @@ def site_table(rows: Rows, model: str) -> Table:
     for name in ("classes", "images", "fewest positives"):
         table.add_column(name, justify="right")
     *sites, mean, deviation = rows
-    shown = sites if len(sites) <= MOST_SITES else []
+    shown = sites if len(sites) <= MAX_SITES else []
     for row in shown:
         counts = (f"{row['classes']}", f"{row['images']:,}", _flagged(row["fewest_positives"]))
         table.add_row(Text(row["site"]), *_percents(row), *counts)
@@ -66,17 +66,17 @@ def _percents(row: Mapping[str, Any]) -> list[str]:
 
 
 def _is_few(positives: int | None) -> bool:
-    return positives is not None and positives < LEAST_POSITIVES
+    return positives is not None and positives < MIN_POSITIVES
 
 
 def _flagged(positives: int | None) -> str:
-    number = NOTHING if positives is None else f"{positives:,}"
+    number = UNDEFINED if positives is None else f"{positives:,}"
     return f"{number} !" if _is_few(positives) else number
 
 
 def _caption(sites: Rows, shown: Rows) -> str | None:
     if not shown:
-        return f"over {len(sites)} sites; result.json has each"
+        return f"over {len(sites)} sites; result.json lists each of them"
     if any(_is_few(row["fewest_positives"]) for row in shown):
-        return f"! fewer than {LEAST_POSITIVES} positives of a class: read these numbers with care"
+        return f"! fewer than {MIN_POSITIVES} positives of a class: read these numbers with care"
     return None

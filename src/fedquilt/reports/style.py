@@ -1,4 +1,4 @@
-"""The style of all pictures and numbers: font, grid, colours, percent."""
+"""Common style of pictures and numbers: fonts, grid, colours, metric names and percentages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NOTHING = "–"
+UNDEFINED = "–"  # shown in place of an undefined number
 TITLES = {
     "macro_auc": "AUC",
     "map": "mAP",
@@ -26,35 +26,12 @@ TITLES = {
     "f1": "F1",
 }
 SMALLER_IS_BETTER = ("hamming",)
-
-
-def title(metric: str) -> str:
-    return TITLES.get(metric, metric.replace("_", " "))
-
-
-def percent(value: float | None) -> str:
-    return NOTHING if value is None else f"{100 * value:.1f}"
-
-
-def mean_or_none(values: Iterable[float | None]) -> float | None:
-    """Over those that are there."""
-    defined = [value for value in values if value is not None]
-    return statistics.fmean(defined) if defined else None
-
-
-def deviation_or_none(values: Iterable[float | None]) -> float | None:
-    """The standard deviation of a sample; None below two values."""
-    defined = [value for value in values if value is not None]
-    return statistics.stdev(defined) if len(defined) > 1 else None
-
-
-# The palette of Okabe and Ito without its yellow, which vanishes on white; black is for means.
+# The palette of Okabe and Ito without yellow, which is hard to see on white; means are black.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 LINE_STYLES = ("-", "--", ":")
 MEAN_COLOUR = "#000000"
-QUIET = "#999999"
-FEW_POINTS = 20  # up to here points are marked, so that even a single one is seen
-
+MUTED_COLOUR = "#999999"
+FEW_POINTS = 20  # up to this number points have markers, so that a single one is visible
 SETTINGS: Any = {
     "font.size": 9,
     "axes.titlesize": 10,
@@ -71,8 +48,28 @@ SETTINGS: Any = {
 }
 
 
+def title(metric: str) -> str:
+    return TITLES.get(metric, metric.replace("_", " "))
+
+
+def percent(value: float | None) -> str:
+    return UNDEFINED if value is None else f"{100 * value:.1f}"
+
+
+def mean_or_none(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are not None, or None."""
+    defined = [value for value in values if value is not None]
+    return statistics.fmean(defined) if defined else None
+
+
+def deviation_or_none(values: Iterable[float | None]) -> float | None:
+    """Return the sample standard deviation, or None for fewer than two values."""
+    defined = [value for value in values if value is not None]
+    return statistics.stdev(defined) if len(defined) > 1 else None
+
+
 @contextmanager
-def house_style() -> Iterator[None]:
+def picture_style() -> Iterator[None]:
     import matplotlib
 
     with matplotlib.rc_context(SETTINGS):
@@ -80,7 +77,7 @@ def house_style() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure that needs no window system; sizes in inches."""
+    """Create a figure that needs no display; sizes are in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -90,7 +87,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def prepare_round_axes(axes: Axes, heading: str, *, name_rounds: bool = True) -> None:
-    """Axes for something over rounds, which are whole numbers."""
+    """Set up axes for a quantity over rounds, with integer ticks."""
     from matplotlib.ticker import MaxNLocator
 
     axes.grid(visible=True)
@@ -100,8 +97,8 @@ def prepare_round_axes(axes: Axes, heading: str, *, name_rounds: bool = True) ->
         axes.set_xlabel("round")
 
 
-def line_look(position: int, point_count: int) -> dict[str, Any]:
-    """Eighteen lines that can be told apart, also without colour."""
+def line_style(position: int, point_count: int) -> dict[str, Any]:
+    """Return plot settings for one of up to 18 distinguishable lines."""
     marks = {"marker": "o", "markersize": 3} if point_count <= FEW_POINTS else {}
     return {
         "color": COLOURS[position % len(COLOURS)],

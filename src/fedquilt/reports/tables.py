@@ -1,4 +1,4 @@
-"""Results as tables: for every table a function that gives plain rows, and one that draws them."""
+"""Result tables; for each, a function that returns plain rows and one that formats them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from fedquilt.reports.style import NOTHING, mean_or_none, percent, title
+from fedquilt.reports.style import UNDEFINED, mean_or_none, percent, title
 
 Rows = list[dict[str, Any]]
 
 CLASS_METRICS = ("auc", "ap", "bacc")
 AVERAGES = ("macro_auc", "map", "bacc", "macro_f1", "micro_auc", "hamming", "subset_accuracy")
 STATUS_AVERAGES = ("macro_auc", "map", "bacc", "macro_f1")
-NAMED_ANNOTATORS = 3  # more are counted
-LEAST_POSITIVES = 10  # below, a class's numbers are a matter of chance
+MAX_NAMED_ANNOTATORS = 3  # of more annotators only the number is shown
+MIN_POSITIVES = 10  # with fewer, the metrics of a class are mostly chance
 
 
 def new_table(heading: str | None, first_column: str) -> Table:
@@ -29,7 +29,7 @@ def new_table(heading: str | None, first_column: str) -> Table:
 def class_rows(
     reports: Mapping[str, Mapping[str, Any]], annotators: Mapping[str, Sequence[str]]
 ) -> Rows:
-    """One row per class; over several models' reports, the mean of those where it is defined."""
+    """Return one row per class: the mean over the models for which a metric is defined."""
     first = next(iter(reports.values()))
     rows = []
     for place, name in enumerate(first["classes"]):
@@ -49,7 +49,7 @@ def class_table(rows: Rows, averages: Mapping[str, Any], *, client_count: int) -
     table.add_column("test positives", justify="right")
     table.add_column("annotated by", overflow="fold")
     for row in rows:
-        few = row["positives"] < LEAST_POSITIVES
+        few = row["positives"] < MIN_POSITIVES
         table.add_row(
             Text(row["class"]),
             *(percent(row[metric]) for metric in CLASS_METRICS),
@@ -59,21 +59,21 @@ def class_table(rows: Rows, averages: Mapping[str, Any], *, client_count: int) -
     table.add_section()
     means = (averages[name] for name in ("macro_auc", "map", "bacc"))
     table.add_row("mean", *map(percent, means), "", "", style="bold")
-    if any(row["positives"] < LEAST_POSITIVES for row in rows):
-        table.caption = f"! fewer than {LEAST_POSITIVES} positives: read these numbers with care"
+    if any(row["positives"] < MIN_POSITIVES for row in rows):
+        table.caption = f"! fewer than {MIN_POSITIVES} positives: read these numbers with care"
     return table
 
 
 def _annotators(names: Sequence[str], client_count: int) -> str:
     if len(names) == client_count > 1:
         return f"all {client_count} clients"
-    if len(names) > NAMED_ANNOTATORS:
+    if len(names) > MAX_NAMED_ANNOTATORS:
         return f"{len(names)} of {client_count} clients"
-    return ", ".join(names) or "nobody"
+    return ", ".join(names) or "no client"
 
 
 def average_rows(averages: Mapping[str, Any], spread: Mapping[str, Any] | None = None) -> Rows:
-    """Every average; ``deviation`` is over clients' own models, where there are several."""
+    """Return every average; ``deviation`` is over the clients' models, if there are several."""
     return [
         {"average": name, "value": value, "deviation": (spread or {}).get(name)}
         for name, value in averages.items()
@@ -81,7 +81,7 @@ def average_rows(averages: Mapping[str, Any], spread: Mapping[str, Any] | None =
 
 
 def average_table(rows: Rows) -> Table:
-    """The main averages, the others are in the rows."""
+    """Format the main averages; the rows hold the others too."""
     values = {row["average"]: row for row in rows}
     has_spread = any(row["deviation"] is not None for row in rows)
     table = new_table("Averages (%)", "")
@@ -96,7 +96,7 @@ def average_table(rows: Rows) -> Table:
 
 
 def status_rows(annotation_status: Mapping[str, Any]) -> Rows:
-    """How well clients do on classes they annotate, and on those they do not."""
+    """Return the metrics on classes that clients annotate and on those they do not."""
     return [
         {
             "classes": status,
@@ -115,5 +115,5 @@ def status_table(rows: Rows) -> Table:
     words = {"annotated": "annotates", "unannotated": "does not annotate"}
     for row in rows:
         numbers = [percent(row[name]) for name in STATUS_AVERAGES]
-        table.add_row(words[row["classes"]], *numbers, str(row["clients"] or NOTHING))
+        table.add_row(words[row["classes"]], *numbers, str(row["clients"] or UNDEFINED))
     return table

@@ -1,4 +1,4 @@
-"""Attention of classes drawn over an image."""
+"""Attention maps of classes drawn over an image."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return figures
 
 
-def test_every_class_lies_over_the_image_on_one_scale(drawn: list[Figure]) -> None:
+def test_every_class_is_drawn_over_the_image_on_one_scale(drawn: list[Figure]) -> None:
     image = torch.arange(3 * 4 * 6, dtype=torch.uint8).reshape(3, 4, 6)
     save_attention_picture(image, MAPS, TITLES, Path("unused.png"))
     plain, *classes, _bar = drawn[0].axes
@@ -39,7 +39,7 @@ def test_every_class_lies_over_the_image_on_one_scale(drawn: list[Figure]) -> No
         assert over.get_extent() == under.get_extent()
 
 
-def test_grey_images_are_grey_and_many_classes_take_rows(drawn: list[Figure]) -> None:
+def test_grey_images_are_grey_and_many_classes_fill_several_rows(drawn: list[Figure]) -> None:
     image = torch.full((1, 4, 4), 7, dtype=torch.uint8)
     save_attention_picture(image, torch.full((9, 1, 1), 1.0), ["class"] * 9, Path("unused.png"))
     assert drawn[0].axes[0].images[0].get_array().tolist() == [[7.0] * 4] * 4

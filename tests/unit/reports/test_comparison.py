@@ -1,4 +1,4 @@
-"""Runs side by side, on made-up results."""
+"""Comparison of runs with made-up results."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_mean_and_deviation_over_seeds():
     assert compared["groups"][0]["metrics"]["macro_auc"]["deviation"] is None
 
 
-def test_best_is_the_largest_but_for_a_loss():
+def test_best_is_the_largest_or_for_hamming_the_smallest():
     runs = [made_up_run("a", 0.6, [0.7, 0.5]), made_up_run("b", 0.8, [0.6, 0.7])]
     assert compare(runs, ["macro_auc", "hamming"])["best"] == {"macro_auc": "b", "hamming": "b"}
     assert compare(runs[:1], ["macro_auc"])["best"] == {"macro_auc": None}
@@ -88,7 +88,7 @@ def test_worst_classes_come_first():
     assert compare(undefined, ["auc"])["worst_classes"] == ["easy"]
 
 
-def test_settings_tell_groups_of_one_method_apart():
+def test_groups_of_one_method_are_labelled_by_their_settings():
     runs = [
         made_up_run("fedprox", 0.6, [0.7, 0.5], settings={"mu": 0.1}),
         made_up_run("fedprox", 0.7, [0.7, 0.5], settings={"mu": 0.2}),
@@ -98,7 +98,7 @@ def test_settings_tell_groups_of_one_method_apart():
     assert labels == ["fedprox mu=0.1", "fedprox mu=0.2", "fedavg"]
 
 
-def test_differences_beyond_the_method_are_told():
+def test_differences_outside_the_method_are_listed():
     runs = [made_up_run("a", 0.6, [0.7, 0.5]), made_up_run("b", 0.6, [0.7, 0.5], rounds=9)]
     assert compare(runs, ["auc"])["also_differ_in"] == ["rounds"]
     assert compare(two_methods(), ["auc"])["also_differ_in"] == []
@@ -120,13 +120,13 @@ def test_tables_mark_the_best():
     assert ["fedavg", "50.0", "70.0"] in hardest
 
 
-def test_a_bound_with_all_labels_is_no_rival():
+def test_a_bound_with_all_labels_is_not_ranked():
     compared = compare([*two_methods(), made_up_run("full-labels", 0.99, [0.99, 0.99])], ["auc"])
     assert compared["best"]["macro_auc"] == "fedmlp"
     assert not any("*" in cell for row in text_of(worst_class_table(compared))[-2:] for cell in row)
 
 
-def test_seeds_of_the_data_are_seeds():
+def test_seeds_of_the_data_count_as_seeds():
     runs = two_methods()
     for run in runs:
         run.recipe.to_dict()["data"] = {"name": "digits-mosaic", "seed": run.recipe.seed}

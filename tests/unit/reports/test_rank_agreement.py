@@ -1,4 +1,4 @@
-"""Spearman's rank correlation on numbers worked out by hand."""
+"""Spearman's rank correlation, compared with numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def test_spearman(one: list[float], other: list[float], expected: float):
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0], [4.0, 4.0, 4.0]])
-def test_too_little_to_tell(values: list[float]):
+def test_undefined_correlation(values: list[float]):
     assert spearman(values, values) is None

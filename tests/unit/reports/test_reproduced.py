@@ -59,7 +59,7 @@ def made_up_table(columns: tuple[str, ...] = ("few", "many"), same_data: bool = 
 
 
 def made_up_runs(table: PublishedTable, shares: dict[str, tuple[float | None, ...]]) -> list[Any]:
-    """``shares`` are BACC by row: for each column one per seed 0 and 1; None has not run."""
+    """Make runs from BACC by row: per column, one for seed 0 and one for 1; None has not run."""
     places = [(column, seed) for column in table.choice.columns for seed in (0, 1)]
     return [
         SimpleNamespace(
@@ -103,21 +103,21 @@ def printed(table: Any) -> str:
     return out.getvalue()
 
 
-def test_numbers_are_means_over_seeds_beside_the_papers():
+def test_numbers_are_means_over_seeds_and_come_with_the_papers():
     rows = {row["row"]: row for row in summary_of()["rows"]}
     few = rows["ours"]["columns"]["few"]["bacc"]
     assert few["mean"] == pytest.approx(75.0)
     assert few["deviation"] == pytest.approx(7.0710678)  # sqrt(2 * 5 ** 2)
     assert (few["values"], few["published"]) == ([70.0, 80.0], {"Paper set": 80.0})
     average = rows["ours"]["columns"][AVERAGE]["bacc"]
-    assert average["values"] == pytest.approx([65.0, 75.0])  # seed by seed
+    assert average["values"] == pytest.approx([65.0, 75.0])  # per seed
     assert average["published"] == {"Paper set": 75.0}
     assert rows["ours"]["seconds_per_run"] == 10.5
     assert rows["weak"]["columns"][AVERAGE]["bacc"]["values"] == pytest.approx([55.0])  # seed 0
     assert AVERAGE not in rows["ported"]["columns"]  # it ran in one column only
 
 
-def test_criterion_leaves_bounds_and_variants_out():
+def test_the_criterion_ignores_bounds_and_variants():
     assert summary_of()["criterion"] == {
         "method": "Ours",
         "words": "Ours is the best by average BACC",
@@ -137,7 +137,7 @@ def test_rank_agreement_is_over_rivals():
     assert {each["methods"] for each in agreement.values()} == {3}
 
 
-def test_table_shows_ours_and_the_papers_below_each_other():
+def test_the_table_shows_the_papers_numbers_below_ours():
     text = printed(metric_table(summary_of(), "bacc"))
     lines = [" ".join(line.split()) for line in text.splitlines()]
     place = lines.index("Ours 75.0±7.1 65.0±7.1 70.0±7.1 10")
@@ -145,7 +145,7 @@ def test_table_shows_ours_and_the_papers_below_each_other():
     assert "Ported 99.0±0.0 – – 10" in lines
 
 
-def test_agreement_is_shown_where_there_is_any():
+def test_rank_agreement_is_shown_if_defined():
     shown = agreement_table(summary_of())
     assert shown is not None
     assert "Paper set BACC +0.50 +1.00 +0.87 3" in " ".join(printed(shown).split())
@@ -178,7 +178,7 @@ def test_columns_that_ran_with_different_seeds_have_no_average(tmp_path: Path):
     assert "average" not in (tmp_path / "table.csv").read_text(encoding="utf-8")
 
 
-def test_nothing_is_written_while_nothing_has_run(tmp_path: Path):
+def test_nothing_is_written_before_a_run_is_finished(tmp_path: Path):
     write_reproduced(reproduced(made_up_table(), []), tmp_path, "", with_picture=True)
     assert list(tmp_path.iterdir()) == []
 
@@ -190,7 +190,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return drawn
 
 
-def test_picture_dashes_the_paper_on_the_same_data_only(figures: list[Figure], tmp_path: Path):
+def test_the_paper_is_drawn_only_for_the_same_data(figures: list[Figure], tmp_path: Path):
     for same_data in (True, False):
         reproduced_picture.save_reproduced_picture(summary_of(same_data=same_data), tmp_path)
     dashed = [
@@ -201,7 +201,7 @@ def test_picture_dashes_the_paper_on_the_same_data_only(figures: list[Figure], t
     assert dashed[1] == []
 
 
-def test_a_method_looks_the_same_whichever_others_ran(figures: list[Figure], tmp_path: Path):
+def test_a_method_looks_the_same_in_every_picture(figures: list[Figure], tmp_path: Path):
     table = made_up_table()
     for shares in (SHARES, {"weak": SHARES["weak"]}):
         summary = reproduced(table, made_up_runs(table, shares))
@@ -215,7 +215,7 @@ def test_a_method_looks_the_same_whichever_others_ran(figures: list[Figure], tmp
 
 
 @pytest.mark.parametrize(("metrics", "shape"), [(1, (1, 1)), (3, (1, 3)), (4, (2, 2)), (5, (2, 3))])
-def test_panels_stand_in_even_rows(
+def test_panels_are_in_rows_of_equal_length(
     metrics: int, shape: tuple[int, int], figures: list[Figure], tmp_path: Path
 ):
     summary = summary_of()
@@ -232,4 +232,4 @@ def test_picture_of_one_column_lists_the_methods(figures: list[Figure], tmp_path
         *("Bound", "Ours", "Good", "Weak", "Ported")
     ]
     hollow = [list(line.get_xdata()) for line in axes.lines if line.get_marker() == "D"]
-    assert hollow == [[90.0, 80.0, 70.0, 60.0]]  # nothing is published of the variant
+    assert hollow == [[90.0, 80.0, 70.0, 60.0]]  # the variant has no published numbers

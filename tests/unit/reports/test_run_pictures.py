@@ -1,4 +1,4 @@
-"""A run's pictures show what its history holds."""
+"""Pictures of a run show its history."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedquilt.reports.run_pictures import (
     save_pseudo_label_picture,
     save_run_pictures,
 )
-from fedquilt.reports.style import line_look
+from fedquilt.reports.style import line_style
 
 CLASSES = ("mass", "nodule")
 
@@ -44,7 +44,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return figures
 
 
-def test_curves_are_ranked_and_have_gaps(drawn: list[Figure]):
+def test_curves_have_a_ranked_legend_and_gaps(drawn: list[Figure]):
     save_class_curves(records(), CLASSES, Path("unused.png"))
     (axes,) = drawn[0].axes
     legend = [text.get_text() for text in axes.get_legend().get_texts()]
@@ -69,13 +69,13 @@ def test_pseudo_labels_have_number_precision_and_recall(drawn: list[Figure]):
     assert [text.get_text() for text in legend.get_texts()] == list(CLASSES)
 
 
-def test_fourteen_classes_have_fourteen_looks():
-    looks = {(look["color"], look["linestyle"]) for look in (line_look(p, 99) for p in range(14))}
+def test_fourteen_classes_have_fourteen_line_styles():
+    looks = {(look["color"], look["linestyle"]) for look in (line_style(p, 99) for p in range(14))}
     assert len(looks) == 14
-    assert "marker" in line_look(0, 1)
+    assert "marker" in line_style(0, 1)
 
 
-def test_run_gets_the_pictures_that_apply(tmp_path: Path):
+def test_a_run_gets_the_pictures_that_apply(tmp_path: Path):
     settings = dict(matplotlib.rcParams)
     run = make_run(tmp_path / "run", "fedavg")
     train = run.recipe.data.load(tmp_path).train
@@ -87,7 +87,7 @@ def test_run_gets_the_pictures_that_apply(tmp_path: Path):
     assert dict(matplotlib.rcParams) == settings
 
 
-def test_annotation_map_counts_what_clients_know(tmp_path: Path):
+def test_the_annotation_map_counts_annotated_labels(tmp_path: Path):
     run = make_run(tmp_path / "run", "fedavg")
     train = run.recipe.data.load(tmp_path).train
     found = annotation_map_of(run.allocation, train)

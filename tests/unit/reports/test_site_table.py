@@ -53,7 +53,7 @@ def test_rows_are_sites_then_mean_and_deviation():
     assert rows[2]["macro_auc"] == 0.8
 
 
-def test_table_flags_few_positives_and_has_dashes_for_what_is_undefined():
+def test_table_flags_few_positives_and_shows_dashes_for_undefined_values():
     lines = lines_of(block(East=MANY, West=FEW, North=NONE))
     assert "Own model on its own site's test images (%)" in lines
     assert "East 90.0 25.0 – – 1 1,200 40" in lines
@@ -64,7 +64,7 @@ def test_table_flags_few_positives_and_has_dashes_for_what_is_undefined():
     assert any("fewer than 10 positives" in line for line in lines)
 
 
-def test_enough_positives_need_no_care():
+def test_enough_positives_are_not_flagged():
     lines = lines_of(block(East=MANY, North=NONE), "global")
     assert "Global model on each site's test images (%)" in lines
     assert not any("!" in line for line in lines)
@@ -74,4 +74,4 @@ def test_many_sites_are_left_to_the_result_file():
     lines = lines_of(block(**{f"site {number}": MANY for number in range(21)}))
     assert not any(line.startswith("site 1 ") for line in lines)
     assert "mean 80.0 25.0 – –" in lines
-    assert "over 21 sites; result.json has each" in lines
+    assert "over 21 sites; result.json lists each of them" in lines

@@ -1,4 +1,4 @@
-"""Result tables and their plain twins, on numbers worked out by hand."""
+"""Result tables and their plain rows, compared with numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_class_rows_of_one_model():
     }
 
 
-def test_class_rows_of_several_models_are_means_of_what_is_defined():
+def test_class_rows_of_several_models_are_means_of_defined_values():
     rows = class_rows({"a": report([0.5, None]), "b": report([1.0, 0.6])}, ANNOTATORS)
     assert [row["auc"] for row in rows] == [0.75, 0.6]
 
@@ -85,7 +85,7 @@ def test_many_annotators_are_counted():
     assert "all 4 clients" in text_of(class_table(rows, AVERAGES, client_count=4))
     text = text_of(class_table(rows, AVERAGES, client_count=9))
     assert "4 of 9 clients" in text
-    assert "nobody" in text
+    assert "no client" in text
 
 
 def test_averages_with_and_without_a_spread():

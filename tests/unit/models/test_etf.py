@@ -27,7 +27,7 @@ def test_vectors_are_maximally_separated(classes, cosine, seed):
 
 
 def test_without_a_seed_it_spans_the_first_axes():
-    # sqrt(3 / 2) (I - 1/3): 0.816497 on the diagonal, -0.408248 beside it
+    # sqrt(3 / 2) (I - 1/3): 0.816497 on the diagonal, -0.408248 elsewhere
     frame = simplex_etf(5, 3)
     assert frame[0].tolist() == pytest.approx([0.816497, -0.408248, -0.408248, 0, 0], abs=1e-6)
     assert not frame[:, 3:].any()

@@ -1,4 +1,4 @@
-"""``fedquilt compare``: runs side by side."""
+"""``fedquilt compare``: compare runs in one table."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fedquilt.core.errors import UserError
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")]
 Metrics = Annotated[
     list[str] | None,
-    typer.Option("--metric", help="An average of result.json; may be given several times."),
+    typer.Option("--metric", help="A metric of result.json; may be repeated."),
 ]
-Picture = Annotated[Path | None, typer.Option(help="Also draw the comparison into this PNG file.")]
+Picture = Annotated[Path | None, typer.Option(help="Also draw the comparison as this PNG file.")]
 
 
 def compare(
     runs: Runs, metrics: Metrics = None, as_json: AsJson = False, picture: Picture = None
 ) -> None:
-    """Compare runs; those that differ only in their seed become one row with mean and deviation."""
+    """Compare runs; those that differ only in their seed share one row (mean and deviation)."""
     from fedquilt.reports import comparison
     from fedquilt.reports.comparison_picture import save_comparison_picture
     from fedquilt.runs.finished_run import read_run

@@ -1,4 +1,4 @@
-"""The two streams of the command line: results go to one, remarks along the way to the other."""
+"""Output of the command line: results go to stdout, messages to stderr."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rich.text import Text
 
 from fedquilt.core.errors import UserError
 
-# In a file or a pipe rich folds tables to 80 columns, though nothing there asks for it.
+# Without a terminal, rich would wrap tables at 80 columns.
 _has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
 results = Console(highlight=False, width=None if _has_width else 160)
-remarks = Console(stderr=True, highlight=False)
+messages = Console(stderr=True, highlight=False)
 
 
 def print_json(content: Any) -> None:
@@ -25,31 +25,31 @@ def print_json(content: Any) -> None:
 
 
 def say(text: str) -> None:
-    """A remark; names in square brackets are no markup, and long lines stay whole for copying."""
-    remarks.print(Text(text), soft_wrap=True)
+    """Print a message as it is: no markup in square brackets, and no wrapping of long lines."""
+    messages.print(Text(text), soft_wrap=True)
 
 
 def note(text: str) -> None:
-    remarks.print(Text.assemble(("note: ", "yellow"), text), soft_wrap=True)
+    messages.print(Text.assemble(("note: ", "yellow"), text), soft_wrap=True)
 
 
 def show_error(error: UserError) -> None:
-    remarks.print(Text(f"error: {error}", style="red"), soft_wrap=True)
+    messages.print(Text(f"error: {error}", style="red"), soft_wrap=True)
     for line in getattr(error, "__notes__", ()):
-        remarks.print(Text(f"  {line}", style="red"), soft_wrap=True)
+        messages.print(Text(f"  {line}", style="red"), soft_wrap=True)
 
 
 class Notes(logging.Handler):
-    """Shows what fedquilt logs as notes, each once: a network may be built several times."""
+    """Shows fedquilt's log messages as notes, each only once."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self._said: set[str] = set()
+        self._shown: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._shown:
+            self._shown.add(text)
             note(text)
 
     def __enter__(self) -> Notes:

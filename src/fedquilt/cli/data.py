@@ -1,4 +1,4 @@
-"""``fedquilt data``: check own data before a study, and prepare published data sets."""
+"""``fedquilt data``: check own data, and prepare published datasets."""
 
 from __future__ import annotations
 
@@ -21,67 +21,15 @@ if TYPE_CHECKING:
     from fedquilt.data.problems import Problem
     from fedquilt.data.source import Source, Splits
 
+app = typer.Typer(help="Check own data; prepare published data.", no_args_is_help=True)
+
 Name = Annotated[str, typer.Argument(help="A name of `fedquilt list datasets`.")]
-From = Annotated[Path, typer.Option("--from", help="Folder of the published files.")]
-To = Annotated[Path, typer.Option("--to", help="The cache; runs take it by --cache.")]
+From = Annotated[Path, typer.Option("--from", help="Folder with the published files.")]
+To = Annotated[Path, typer.Option("--to", help="The cache folder, for runs with --cache.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting of the data set, as in a recipe."),
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting of the dataset, as in a recipe."),
 ]
-
-
-def prepare(name: Name, folder: From, to: To = DEFAULT_CACHE, settings: Set = None) -> None:
-    """Decode a data set into the cache; wrong or missing files are named."""
-    source = _source(name, folder, settings or [])
-    started = time.perf_counter()
-    try:
-        with Notes():
-            splits = source.load(to)
-    except KeyboardInterrupt:
-        say("stopped; nothing half-made will be used: give the same command again to go on")
-        raise typer.Exit(130) from None
-    _tell(name, splits, to, time.perf_counter() - started)
-
-
-def _source(name: str, folder: Path, overrides: list[str]) -> Source:
-    """The source as a recipe's ``data`` table would give it."""
-    from dataclasses import fields
-
-    from fedquilt.core.registry import find
-    from fedquilt.core.settings import read
-    from fedquilt.data.source import Source
-    from fedquilt.recipes.recipe import with_overrides
-
-    kind = find("data source", SOURCES, name)
-    if "folder" not in {field.name for field in fields(kind)}:
-        raise UserError(f"{name!r} is made without files: there is nothing to prepare")
-    given: dict[str, Any] = {"name": name, "folder": str(folder)}
-    try:
-        source: Source = read(
-            Source, with_overrides(given, overrides), "data", {Source: ("data source", SOURCES)}
-        )
-    except UserError as error:
-        error.add_note(
-            "settings: --set KEY=VALUE; `fedquilt list datasets --verbose` explains them"
-        )
-        raise
-    return source
-
-
-def _tell(name: str, splits: Splits, to: Path, seconds: float) -> None:
-    train, test = splits.train, splits.test
-    channels, height, width = train.images.shape[1:]
-    colour = "grey" if channels == 1 else "colour"
-    say(
-        f"{name}: {len(train):,} training and {len(test):,} test images of {height} x {width} px, "
-        f"{colour}, {len(train.classes)} classes; in {to} after {seconds:.1f} s"
-    )
-    if to != DEFAULT_CACHE:
-        say(f"runs find them with --cache {to}")
-
-
-app = typer.Typer(help="Check own data; prepare published data.", no_args_is_help=True)
-app.command()(prepare)
 
 
 @app.callback()
@@ -91,35 +39,39 @@ def data() -> None:
 
 @app.command()
 def check(
-    folder: Annotated[Path, typer.Argument(help="The folder of the images.")],
-    labels: Annotated[Path, typer.Option(help="CSV: one row per image, 1, 0 or blank per class.")],
-    image_column: Annotated[str, typer.Option(help="Column of the image names.")] = "image",
-    site_column: Annotated[str | None, typer.Option(help="Column of the sites.")] = None,
-    patient_column: Annotated[str | None, typer.Option(help="Column of the patients.")] = None,
-    split_column: Annotated[str | None, typer.Option(help="Column of train, val, test.")] = None,
+    folder: Annotated[Path, typer.Argument(help="The folder with the images.")],
+    labels: Annotated[
+        Path, typer.Option(help="CSV file: one row per image; 1, 0 or blank per class.")
+    ],
+    image_column: Annotated[str, typer.Option(help="Column with the image names.")] = "image",
+    site_column: Annotated[str | None, typer.Option(help="Column with the sites.")] = None,
+    patient_column: Annotated[str | None, typer.Option(help="Column with the patients.")] = None,
+    split_column: Annotated[
+        str | None, typer.Option(help="Column with train, val or test.")
+    ] = None,
     classes: Annotated[
-        str | None, typer.Option(help="Class names, with commas between; otherwise all columns.")
+        str | None, typer.Option(help="Class names, separated by commas. Default: all columns.")
     ] = None,
     ignore_columns: Annotated[
-        str | None, typer.Option(help="Columns to pass over, with commas between.")
+        str | None, typer.Option(help="Columns to ignore, separated by commas.")
     ] = None,
     uncertain: Annotated[
-        str, typer.Option(help="What -1 means: ignore (not annotated), positive or negative.")
+        str, typer.Option(help="Meaning of -1: ignore (unannotated), positive or negative.")
     ] = "ignore",
     label_names: Annotated[
-        Path | None, typer.Option(help="TOML file that translates label names.")
+        Path | None, typer.Option(help="TOML file that maps label names to class names.")
     ] = None,
-    size: Annotated[int, typer.Option(help="Pixels to which images are resized.")] = 224,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
-    picture: Annotated[Path, typer.Option(help="Where to draw the annotation map.")] = Path(
+    size: Annotated[int, typer.Option(help="Width and height of the resized images.")] = 224,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
+    picture: Annotated[Path, typer.Option(help="File for the annotation map.")] = Path(
         "annotation_map.png"
     ),
     no_picture: Annotated[bool, typer.Option("--no-picture", help="Draw no picture.")] = False,
     skip_images: Annotated[
-        bool, typer.Option("--skip-images", help="Do not decode the images, only look for them.")
+        bool, typer.Option("--skip-images", help="Only check that image files exist.")
     ] = False,
 ) -> None:
-    """Check images and labels; exit code 1 when something must be mended."""
+    """Check images and labels; the exit code is 1 if a problem must be fixed."""
     settings: dict[str, object] = {
         "folder": str(folder),
         "labels": str(labels),
@@ -150,7 +102,6 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 def _check(
     settings: dict[str, object], skip_images: bool, picture: Path | None
 ) -> tuple[CheckResult, Path | None]:
-    from fedquilt.core.errors import UserError
     from fedquilt.data.checks.folder import CheckResult, bad_setting, check
     from fedquilt.data.sources.folder.load import Folder
 
@@ -188,11 +139,11 @@ def _show(result: CheckResult, drawn: Path | None) -> None:
     for problem in result.problems:
         _show_problem(console, problem)
     if drawn is not None:
-        console.print(Text(f"annotation map drawn to {drawn}"))
+        console.print(Text(f"annotation map written to {drawn}"))
     verdict = (
         Text("the data can be used", style="green")
         if not result.problems
-        else Text(f"to be mended before use: {len(result.problems)}", style="bold red")
+        else Text(f"problems to fix before use: {len(result.problems)}", style="bold red")
     )
     console.print(verdict)
 
@@ -205,3 +156,52 @@ def _show_problem(console: Console, problem: Problem) -> None:
     for line in problem.lines(private=True):
         console.print(Padding(Text(line, style="red"), (0, 0, 0, 4)))
     console.print(Padding(Text(f"what to do: {problem.kind.advice}"), (0, 0, 0, 4)))
+
+
+@app.command()
+def prepare(name: Name, folder: From, to: To = DEFAULT_CACHE, settings: Set = None) -> None:
+    """Decode a published dataset into the cache."""
+    source = _source(name, folder, settings or [])
+    started = time.perf_counter()
+    try:
+        with Notes():
+            splits = source.load(to)
+    except KeyboardInterrupt:
+        say("stopped; run the same command again to continue")
+        raise typer.Exit(130) from None
+    _report(name, splits, to, time.perf_counter() - started)
+
+
+def _source(name: str, folder: Path, overrides: list[str]) -> Source:
+    """Return the source that a recipe's ``data`` table with these settings gives."""
+    from dataclasses import fields
+
+    from fedquilt.core.registry import find
+    from fedquilt.core.settings import read
+    from fedquilt.data.source import Source
+    from fedquilt.recipes.recipe import with_overrides
+
+    kind = find("data source", SOURCES, name)
+    if "folder" not in {field.name for field in fields(kind)}:
+        raise UserError(f"{name!r} is generated without files; there is nothing to prepare")
+    given: dict[str, Any] = {"name": name, "folder": str(folder)}
+    try:
+        source: Source = read(
+            Source, with_overrides(given, overrides), "data", {Source: ("data source", SOURCES)}
+        )
+    except UserError as error:
+        error.add_note("settings: --set KEY=VALUE; see `fedquilt list datasets --verbose`")
+        raise
+    return source
+
+
+def _report(name: str, splits: Splits, to: Path, seconds: float) -> None:
+    train, test = splits.train, splits.test
+    channels, height, width = train.images.shape[1:]
+    colour = "grey" if channels == 1 else "colour"
+    say(
+        f"{name}: {len(train):,} training and {len(test):,} test images of {height} x {width} px, "
+        f"{colour}, {len(train.classes)} classes; in {to} after {seconds:.1f} s"
+    )
+    if to != DEFAULT_CACHE:
+        say(f"use it in runs with --cache {to}")

@@ -1,4 +1,4 @@
-"""``fedquilt demo``: ways to treat blank labels, side by side, in about a minute."""
+"""``fedquilt demo``: compares ways to treat unannotated labels, in about a minute."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from fedquilt.recipes.recipe import Recipe
     from fedquilt.runs.finished_run import Run
 
-Out = Annotated[Path, typer.Option(help="Where the runs, tables and pictures go.")]
-Seeds = Annotated[int, typer.Option(min=1, max=3, help="How many seeds: 1 is quickest.")]
+Out = Annotated[Path, typer.Option(help="Folder for runs, tables and pictures.")]
+Seeds = Annotated[int, typer.Option(min=1, max=3, help="Number of random seeds; 1 is fastest.")]
 
 
 def demo(out: Out = Path("runs/demo"), seeds: Seeds = 3, as_json: AsJson = False) -> None:
@@ -32,7 +32,7 @@ def demo(out: Out = Path("runs/demo"), seeds: Seeds = 3, as_json: AsJson = False
     began = time.perf_counter()
     recipes = demo_recipes(out, SEEDS[:seeds])
     say(
-        "Five sites hold 100 images each, with one to three digits in an image. Each site "
+        "Five sites hold 100 images each, with one to three digits per image. Each site "
         f"annotates one digit and leaves the others blank. {len(recipes)} runs: 4 methods, seeds "
         f"{', '.join(map(str, SEEDS[:seeds]))}."
     )
@@ -58,7 +58,7 @@ def _train(recipes: dict[Path, Recipe]) -> None:
 
 
 def _draw(out: Path, runs: list[Run], compared: dict[str, Any]) -> list[Path]:
-    """The comparison, and the pictures of the first FedMLP run."""
+    """Draw the comparison, and the pictures of the first FedMLP run."""
     from fedquilt.reports.comparison_picture import save_comparison_picture
     from fedquilt.reports.run_pictures import save_run_pictures
     from fedquilt.runs.experiment import CACHE
@@ -76,11 +76,11 @@ def _show(compared: dict[str, Any], files: list[Path]) -> None:
     results.print(worst_class_table(compared))
     for sentence in compared["conclusions"]:
         results.print(sentence, highlight=False)
-    say(f"{compared['seconds']:.0f} seconds. Written:")
+    say(f"Finished in {compared['seconds']:.0f} s. Files:")
     for file in files:
         say(f"  {file}")
-    program = shlex.quote(sys.argv[0])  # `make demo` puts none on the search path
+    program = shlex.quote(sys.argv[0])  # `make demo` runs it without a search path
     say("Next:")
     say(f"  your own images     {program} data check FOLDER --labels CSV     (docs/own_data.md)")
     say(f"  more methods        {program} reproduce fedmlp/table1 --data digits")
-    say("  several hospitals   make deploy-demo     (docs/deployment.md)")
+    say("  several hospitals   make deploy-demo     (docs/guides/deployment.md)")

@@ -1,4 +1,4 @@
-"""``fedquilt deploy``: the coordinator's verbs of a study across hospitals."""
+"""``fedquilt deploy``: the coordinator's commands for a study across hospitals."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from fedquilt.core.errors import UserError
 app = typer.Typer(help="Coordinate a study across hospitals.", no_args_is_help=True)
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's TOML file.")]
-KitFolder = Annotated[
-    Path, typer.Option("--kit", help="The coordinator's start-up kit.", show_default=True)
-]
+KitFolder = Annotated[Path, typer.Option("--kit", help="The coordinator's kit.", show_default=True)]
 DEFAULT_KIT = Path("kits") / "coordinator"
 
 
@@ -29,9 +27,9 @@ def deploy() -> None:
 @app.command()
 def provision(
     study: StudyFile,
-    out: Annotated[Path, typer.Option(help="Folder of the kits; it must be new.")] = Path("kits"),
+    out: Annotated[Path, typer.Option(help="A new folder for the kits.")] = Path("kits"),
 ) -> None:
-    """Make a start-up kit for the server, the coordinator and every site."""
+    """Write a kit for the server, the coordinator and every site."""
     require_flare()
     from fedquilt.deploy.kit import AUTHORITY
     from fedquilt.deploy.nvflare.provision import provision as make_kits
@@ -40,19 +38,21 @@ def provision(
     kits = make_kits(read_study(study), out)
     for name, folder in kits.items():
         say(f"{name}: {folder}")
-    say(f"{out / AUTHORITY} holds the key that signs certificates: keep it offline, send it nobody")
+    say(f"{out / AUTHORITY} holds the key that signs certificates: keep it offline and private")
 
 
 @app.command()
 def submit(
     study: StudyFile,
     kit: KitFolder = DEFAULT_KIT,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last round.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume after the last saved round.")
+    ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Also fetch the run folder to here when done.")
+        Path | None, typer.Option(help="Also fetch the run folder to here at the end.")
     ] = None,
 ) -> None:
-    """Run the study to its end, through lost sites and jobs; exit code 1 when people must act."""
+    """Run the study to its end, also if sites or jobs fail; exit code 1 if it cannot continue."""
     require_flare()
     from fedquilt.deploy.nvflare.coordinator import open_kit, submit_study
     from fedquilt.deploy.study import read_study
@@ -61,16 +61,16 @@ def submit(
     try:
         submit_study(chosen, open_kit(kit, chosen), resume=resume, out=out, say=say)
     except KeyboardInterrupt:
-        say("the current job goes on, but nobody lets returning sites in; watch: submit --resume")
+        say("the job continues, but returning sites cannot join; watch again: submit --resume")
         raise typer.Exit(130) from None
 
 
 @app.command()
 def status(study: StudyFile, kit: KitFolder = DEFAULT_KIT, as_json: AsJson = False) -> None:
-    """Show the round, who is there, who is missing since when, metrics and bytes."""
+    """Show the round, the connected and missing sites, metrics and bytes."""
     require_flare()
     from fedquilt.deploy.nvflare.coordinator import open_kit, study_status
-    from fedquilt.deploy.server.status import sentences
+    from fedquilt.deploy.server.status import status_lines
     from fedquilt.deploy.study import read_study
 
     chosen = read_study(study)
@@ -78,7 +78,7 @@ def status(study: StudyFile, kit: KitFolder = DEFAULT_KIT, as_json: AsJson = Fal
     if as_json:
         print_json(facts)
         return
-    for line in sentences(facts):
+    for line in status_lines(facts):
         typer.echo(line)
 
 
@@ -88,12 +88,12 @@ def fetch(
     kit: KitFolder = DEFAULT_KIT,
     out: Annotated[Path, typer.Option(help="The new run folder.")] = Path("runs") / "deployed",
 ) -> None:
-    """Fetch the run folder, which is like that of a run on one machine, and the global model."""
+    """Fetch the run folder, which has the same form as that of a simulation."""
     require_flare()
-    from fedquilt.deploy.nvflare.coordinator import fetch_run, open_kit, tell_of_run
+    from fedquilt.deploy.nvflare.coordinator import describe_run, fetch_run, open_kit
     from fedquilt.deploy.study import read_study
 
     if out.exists():
-        raise UserError(f"{out} is there already; give another --out")
+        raise UserError(f"{out} already exists; give another --out")
     chosen = read_study(study)
-    tell_of_run(fetch_run(chosen, open_kit(kit, chosen), out), say)
+    describe_run(fetch_run(chosen, open_kit(kit, chosen), out), say)

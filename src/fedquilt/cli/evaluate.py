@@ -1,4 +1,4 @@
-"""``fedquilt evaluate``: a run's model on its own test images, or on other data."""
+"""``fedquilt evaluate``: evaluate a run's model on its test images or on other data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedquilt.cli.options import (
     RunPath,
     Threshold,
     require_device,
-    require_share,
+    require_probability,
 )
 from fedquilt.reports.style import deviation_or_none, mean_or_none, percent
 from fedquilt.reports.tables import average_rows, average_table, class_rows, class_table
@@ -43,30 +43,32 @@ def evaluate(
     uncertain: own_data.Uncertain = "ignore",
     label_names: own_data.LabelNames = None,
 ) -> None:
-    """Evaluate a run again: on its own test images, or on a folder with the same classes.
+    """Evaluate a run on its own test images, or on a folder with the same classes.
 
-    Of a folder with a split column the test rows count, of one without all rows.
+    With a split column the folder's test rows are used, otherwise all rows.
     """
     options = own_data.FolderOptions.of(locals())
     from fedquilt.runs.finished_run import read_run
 
     require_device(device)
-    require_share(threshold)
+    require_probability(threshold)
     finished = read_run(run)
     with Notes():
-        parts = _parts(finished, options, cache)
+        datasets = _datasets(finished, options, cache)
     models = [client] if client or not finished.models.clients else finished.models.clients
     reports = {
         model or "global": finished.evaluate(
-            parts, client=model, threshold=threshold, device=device
+            datasets, client=model, threshold=threshold, device=device
         ).to_dict()
         for model in models
     }
     limit = finished.recipe.evaluation.threshold if threshold is None else threshold
-    _show(finished, reports, sum(map(len, parts)), limit, as_json=as_json)
+    _show(finished, reports, sum(map(len, datasets)), limit, as_json=as_json)
 
 
-def _parts(finished: Run, options: own_data.FolderOptions, cache: Path) -> list[MultiLabelDataset]:
+def _datasets(
+    finished: Run, options: own_data.FolderOptions, cache: Path
+) -> list[MultiLabelDataset]:
     if not options.given():
         return [finished.recipe.data.load(cache).test]
     from fedquilt.core.settings import read
@@ -103,4 +105,4 @@ def _show(
     clients = len(finished.allocation.holdings)
     results.print(class_table(rows, averages, client_count=clients))
     results.print(average_table(average_rows(averages, spread)))
-    results.print(f"{images:,} images; present from a probability of {percent(threshold)} % on")
+    results.print(f"{images:,} images; present: probability of at least {percent(threshold)} %")

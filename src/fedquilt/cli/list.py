@@ -1,4 +1,4 @@
-"""``fedquilt list``: what there is to choose from."""
+"""``fedquilt list``: list methods, datasets, recipes and the like."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 Kind = Annotated[str, typer.Argument(metavar="|".join(KINDS), help="What to list.")]
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Only these.")]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Settings, variants and what leaves a client.")
+    bool,
+    typer.Option("--verbose", "-v", help="Also show settings, variants and what leaves a client."),
 ]
 
 
@@ -55,14 +56,14 @@ def _chosen(kind: str, names: list[str]) -> list[Entry]:
 def _sent(kind: str, entry: Entry, verbose: bool) -> dict[str, Any]:
     if kind != "methods" or not verbose:
         return {}
-    from fedquilt.deploy.server.unannotated_rows import row_rule
+    from fedquilt.deploy.server.unannotated_rows import row_policy
     from fedquilt.privacy.sent_parts import EXAMPLE, sent_parts, surveyed_parts
 
     once = [part.to_dict() for part in surveyed_parts(entry.name)]
     parts = [part.to_dict() for part in sent_parts(entry.name)]
     return {
         "leaves_a_client": {"example": EXAMPLE, "once": once, "parts": parts},
-        "changed_row_of_an_unannotated_class": str(row_rule(entry.name)),
+        "changed_row_of_an_unannotated_class": str(row_policy(entry.name)),
     }
 
 
@@ -98,11 +99,11 @@ def _show(kind: str, entry: Entry) -> None:
         results.print(Padding(Text(f'variant = "{name}": {changed}'), (0, 0, 1, 2)))
     if kind == "methods":
         _show_sent(entry.name)
-        results.print(Padding(Text(_row_rule(entry.name)), (0, 0, 1, 2)))
+        results.print(Padding(Text(_row_policy(entry.name)), (0, 0, 1, 2)))
 
 
 def _show_table(name: str) -> None:
-    """Its choices of data, the names for --cells, and when it counts as reproduced."""
+    """Show a table's datasets, rows, columns and criterion."""
     table = find_table(name)
     lines = [
         *(f"--data {choice.name}: {choice.about}" for choice in table.choices.values()),
@@ -124,14 +125,14 @@ def _settings_table(heading: str, fields: Iterable[Field]) -> Table:
     for column in ("type", "default", "meaning"):
         table.add_column(column, overflow="fold")
     for field in fields:
-        default = "(needed)" if field.default is None else field.default.strip("'")
+        default = "(required)" if field.default is None else field.default.strip("'")
         meaning = field.comment or ("see below" if field.fields else "")
         table.add_row(Text(field.name), Text(_readable(field.type)), Text(default), Text(meaning))
     return table
 
 
 def _readable(type_text: str) -> str:
-    """Choices as ``a | b`` instead of ``Literal['a', 'b']``."""
+    """Return the type with ``a | b`` in place of ``Literal['a', 'b']``."""
 
     def choices(match: re.Match[str]) -> str:
         return " | ".join(word.strip().strip("'") for word in match[1].split(","))
@@ -140,7 +141,7 @@ def _readable(type_text: str) -> str:
 
 
 def _show_groups(chosen: list[Entry]) -> None:
-    """Settings that are shared by many, such as ``training``, once."""
+    """Show each group of settings that entries share, such as ``training``, once."""
     groups = {
         (field.name, field.type): field.fields
         for entry in chosen
@@ -163,7 +164,7 @@ def _show_sent(method: str) -> None:
 
 def _sent_table(heading: str, parts: Iterable[SentPart]) -> Table:
     table = new_table(heading, "part")
-    for column in ("kind", "shape", "weight sent along", "can be summed securely"):
+    for column in ("kind", "shape", "weight", "can be summed securely"):
         table.add_column(column)
     for part in parts:
         weight = "" if part.weight_shape is None else _shape(part.weight_shape)
@@ -176,15 +177,15 @@ def _content(part: SentPart) -> str:
     shapes = list(part.tensors.values())
     if len(shapes) == 1:
         return _shape(shapes[0])
-    unit = " an image" if part.per_image else ""
+    unit = " per image" if part.per_image else ""
     return f"{len(shapes)} tensors, {part.numbers:,} numbers{unit}"
 
 
-def _row_rule(method: str) -> str:
-    from fedquilt.deploy.server.unannotated_rows import row_rule
+def _row_policy(method: str) -> str:
+    from fedquilt.deploy.server.unannotated_rows import row_policy
 
-    rule = row_rule(method)
-    return f"across hospitals, a changed head row of a class its site does not annotate is {rule}"
+    policy = row_policy(method)
+    return f"in a study, a changed head row of a class its site does not annotate is {policy}"
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""What verbs that run for days share: they end cleanly when they are told to."""
+"""Helpers for the commands of a study, some of which run for days."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def require_flare() -> None:
 
 
 def until_stopped(work: Callable[[], None]) -> None:
-    """Run until interrupted or terminated; whatever ``work`` started ends with it."""
+    """Run ``work``; end it cleanly, with exit code 130, on Ctrl-C, SIGTERM or SIGHUP."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

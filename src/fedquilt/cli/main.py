@@ -1,4 +1,4 @@
-"""``fedquilt``: one verb per file; none of them imports torch before it is needed."""
+"""``fedquilt``: collects the commands; none of them imports torch before it needs it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fedquilt.cli import (
     server,
     site,
 )
-from fedquilt.cli import list as list_verb
+from fedquilt.cli import list as list_command
 from fedquilt.cli.console import show_error
 from fedquilt.core.errors import UserError
 from fedquilt.core.version import VERSION
 
 
-class Verbs(TyperGroup):
-    """Turns an error that the user can mend into a message; any other keeps its traceback."""
+class Commands(TyperGroup):
+    """Shows a UserError as a message with exit code 1; other errors keep their traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -37,8 +37,8 @@ class Verbs(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Verbs,
-    help="Federated multi-label learning when every site has annotated only part of the labels.",
+    cls=Commands,
+    help="Federated multi-label learning with partial labels.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -58,11 +58,11 @@ def start(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """Federated multi-label learning when every site has annotated only part of the labels."""
+    """Federated multi-label learning with partial labels."""
 
 
 app.command("demo")(demo.demo)
-app.command("list")(list_verb.list_entries)
+app.command("list")(list_command.list_entries)
 app.command("run")(run.run)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)

@@ -1,4 +1,4 @@
-"""Options that several verbs share."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -10,63 +10,65 @@ import typer
 from fedquilt.core.errors import UserError
 from fedquilt.engines.options import EngineOptions
 
-PANEL = "On a GPU"
+DEFAULT_CACHE = Path(".cache") / "fedquilt"
+PANEL = "On a GPU"  # of the CUDA graph engine's options in the help
+
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Cache = Annotated[Path, typer.Option(help="Cache folder for decoded images.")]
+Client = Annotated[str | None, typer.Option(help="Whose model to use, if each client has its own.")]
+Threshold = Annotated[
+    float | None,
+    typer.Option(help="Lowest probability of a present class. Default: the recipe's."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
 
 Engine = Annotated[
     str,
-    typer.Option(help="auto; local: clients in turn; threaded: one per core; recorded: for a GPU."),
+    typer.Option(
+        help="auto, sequential, threaded (one client per core), or cuda-graph (for a GPU)."
+    ),
 ]
 Slots = Annotated[
     int,
-    typer.Option(min=1, help="Clients at a time; fewer need less memory.", rich_help_panel=PANEL),
+    typer.Option(
+        min=1, help="Clients trained concurrently; fewer need less memory.", rich_help_panel=PANEL
+    ),
 ]
 ChannelsLast = Annotated[
     bool,
-    typer.Option(help="Weights and images as convolutions read them.", rich_help_panel=PANEL),
+    typer.Option(
+        help="Channels-last memory format; convolutions are faster.", rich_help_panel=PANEL
+    ),
 ]
 Exact = Annotated[
     bool,
     typer.Option(
         "--exact",
-        help="Draws of a CPU, whole float32, deterministic kernels: to compare engines; slower.",
+        help="Same draws as on a CPU, float32, deterministic kernels; slower.",
         rich_help_panel=PANEL,
     ),
 ]
 
 
-def words_of(options: EngineOptions) -> list[str]:
-    """The options that differ from the usual, to be given again."""
-    usual = EngineOptions()
-    words = ["--engine", options.name] if options.name != usual.name else []
-    words += ["--slots", str(options.slots)] if options.slots != usual.slots else []
-    words += [] if options.channels_last else ["--no-channels-last"]
-    return words + (["--exact"] if options.exact else [])
-
-
-DEFAULT_CACHE = Path(".cache") / "fedquilt"
-
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-Cache = Annotated[Path, typer.Option(help="Where decoded images are kept.")]
-Client = Annotated[
-    str | None, typer.Option(help="Whose model, for a run in which each client has its own.")
-]
-Threshold = Annotated[
-    float | None,
-    typer.Option(help="Probability from which a class is present; else the recipe's."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+def engine_arguments(options: EngineOptions) -> list[str]:
+    """Return the command-line arguments for options that differ from the defaults."""
+    default = EngineOptions()
+    arguments = ["--engine", options.name] if options.name != default.name else []
+    arguments += ["--slots", str(options.slots)] if options.slots != default.slots else []
+    arguments += [] if options.channels_last else ["--no-channels-last"]
+    return arguments + (["--exact"] if options.exact else [])
 
 
 def require_device(device: str) -> None:
     import torch
 
     if device.partition(":")[0] not in ("cpu", "cuda"):
-        raise UserError(f"--device is cpu or cuda, found {device!r}")
+        raise UserError(f"--device must be cpu or cuda, found {device!r}")
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError("--device cuda: torch finds no CUDA device here; use --device cpu")
+        raise UserError("--device cuda: torch finds no CUDA device; use --device cpu")
 
 
-def require_share(threshold: float | None) -> None:
+def require_probability(threshold: float | None) -> None:
     if threshold is not None and not 0 <= threshold <= 1:
-        raise UserError(f"--threshold is a probability from 0 to 1, found {threshold}")
+        raise UserError(f"--threshold must be a probability from 0 to 1, found {threshold}")

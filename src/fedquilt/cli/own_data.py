@@ -1,4 +1,4 @@
-"""Options for a user's own folder of images, and the recipe they stand for."""
+"""Options for a user's own images and labels, and the recipe built from them."""
 
 from __future__ import annotations
 
@@ -23,44 +23,47 @@ def _option(*names: str, text: str) -> Any:
     return typer.Option(*names, help=text, rich_help_panel=PANEL)
 
 
-DataFolder = Annotated[Path | None, _option("--data", text="Folder of the images.")]
+DataFolder = Annotated[Path | None, _option("--data", text="Folder with the images.")]
 LabelFile = Annotated[
-    Path | None, _option("--labels", text="CSV: one row per image, 1, 0 or blank per class.")
+    Path | None, _option("--labels", text="CSV file: one row per image; 1, 0 or blank per class.")
 ]
-ImageColumn = Annotated[str, _option("--image-column", text="Column of the image names.")]
+ImageColumn = Annotated[str, _option("--image-column", text="Column with the image names.")]
 SiteColumn = Annotated[
     str | None,
-    _option("--site-column", "--sites-column", text="Column of the sites, which are the clients."),
+    _option(
+        "--site-column", "--sites-column", text="Column with the sites; each site is a client."
+    ),
 ]
 PatientColumn = Annotated[
     str | None,
-    _option("--patient-column", text="Column of the patients, who stay in one part."),
+    _option("--patient-column", text="Column with the patients; each stays in one split."),
 ]
 SplitColumn = Annotated[
-    str | None, _option("--split-column", text="Column of train, val, test; else they are drawn.")
+    str | None,
+    _option("--split-column", text="Column with train, val or test. Default: random splits."),
 ]
 IgnoreColumns = Annotated[
-    str | None, _option("--ignore-columns", text="Columns to pass over, commas between.")
+    str | None, _option("--ignore-columns", text="Columns to ignore, separated by commas.")
 ]
 Uncertain = Annotated[
-    str, _option("--uncertain", text="What -1 means: ignore (not annotated), positive, negative.")
+    str, _option("--uncertain", text="Meaning of -1: ignore (unannotated), positive, negative.")
 ]
 LabelNames = Annotated[
-    Path | None, _option("--label-names", text="TOML file that translates label names.")
+    Path | None, _option("--label-names", text="TOML file that maps label names to class names.")
 ]
 Clients = Annotated[
-    int | None, _option("--clients", text="Without a site column: deal images out to so many.")
+    int | None, _option("--clients", text="Number of clients to split the images among.")
 ]
 MethodName = Annotated[str, _option("--method", text="A name of `fedquilt list methods`.")]
-Size = Annotated[int, _option("--size", text="Pixels a side.")]
-Grey = Annotated[bool, _option("--grey", text="One channel instead of three.")]
-Backbone = Annotated[str, _option("--backbone", text="A built-in network or one of timm.")]
+Size = Annotated[int, _option("--size", text="Image width and height in pixels.")]
+Grey = Annotated[bool, _option("--grey", text="Use one channel instead of three.")]
+Backbone = Annotated[str, _option("--backbone", text="A built-in network or a timm name.")]
 Weights = Annotated[str, _option("--weights", text="random, timm, or a .safetensors file.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FolderOptions:
-    """Where images and labels are; the defaults are those of the command line."""
+    """Where images and labels are, with the defaults of the command line."""
 
     data: Path | None = None
     labels: Path | None = None
@@ -74,18 +77,18 @@ class FolderOptions:
 
     @classmethod
     def of(cls: type[Options], given: Mapping[str, Any]) -> Options:
-        """From a verb's arguments, which have the same names."""
+        """Build the options from a command's arguments, which have the same names."""
         return cls(**{field.name: given[field.name] for field in fields(cls)})
 
     def given(self) -> list[str]:
-        """The options that are not left at their defaults."""
+        """Return the options that differ from their defaults."""
         changed = [each for each in fields(self) if getattr(self, each.name) != each.default]
         return [f"--{each.name.replace('_', '-')}" for each in changed]
 
     def source_settings(self) -> dict[str, Any]:
-        """A recipe's ``data`` table, with paths that hold from anywhere."""
+        """Return a recipe's ``data`` table, with absolute paths."""
         if self.data is None or self.labels is None:
-            raise UserError("own data need both --data, the folder, and --labels, the CSV file")
+            raise UserError("own data need both --data (the folder) and --labels (the CSV file)")
         ignored = (self.ignore_columns or "").split(",")
         return {
             "name": "folder",
@@ -103,7 +106,7 @@ class FolderOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnData(FolderOptions):
-    """Also who the clients are and what they train."""
+    """The options of ``fedquilt run``: also the clients, the method and the model."""
 
     clients: int | None = None
     method: str = "fedmlp"
@@ -113,7 +116,7 @@ class OwnData(FolderOptions):
     weights: str = "random"
 
     def recipe(self, overrides: Sequence[str]) -> Recipe:
-        """Sites are clients (or images are dealt evenly); annotations are as recorded."""
+        """Return the recipe: sites are the clients, or images are split evenly among clients."""
         from fedquilt.recipes.recipe import recipe_from, with_overrides
 
         is_file = self.weights not in ("random", "timm")
@@ -135,8 +138,8 @@ class OwnData(FolderOptions):
             return recipe
         shorter = recipe.rounds // 2
         note(
-            f"a warm-up of {warmup} rounds would fill all {recipe.rounds}: it is cut to {shorter}; "
-            "choose another with --set method.warmup_rounds=N"
+            f"a warm-up of {warmup} rounds would fill all {recipe.rounds} rounds; it is shortened "
+            f"to {shorter}; set another with --set method.warmup_rounds=N"
         )
         changed = [*overrides, f"method.warmup_rounds={shorter}"]
         return recipe_from(with_overrides(settings, changed))
@@ -144,11 +147,11 @@ class OwnData(FolderOptions):
     def _partition(self) -> dict[str, Any]:
         if self.site_column is not None:
             if self.clients is not None:
-                raise UserError("give --site-column or --clients, not both: sites are clients")
+                raise UserError("give --site-column or --clients, not both: each site is a client")
             return {"name": "natural", "by": "site"}
         if self.clients is None:
             raise UserError(
-                "who are the clients? Name the column of the sites with --site-column, "
-                "or deal the images out evenly with --clients N"
+                "no clients are given: name the column with the sites by --site-column, or split "
+                "the images evenly with --clients N"
             )
         return {"name": "iid", "clients": self.clients, "remainder": "spread"}

@@ -1,4 +1,4 @@
-"""``fedquilt predict``: what a run's model says about images."""
+"""``fedquilt predict``: predict the classes of images with a run's model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedquilt.cli.options import (
     RunPath,
     Threshold,
     require_device,
-    require_share,
+    require_probability,
 )
 from fedquilt.reports.style import percent
 from fedquilt.reports.tables import new_table
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 Images = Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files.")]
 Attention = Annotated[
     Path | None,
-    typer.Option(metavar="FOLDER", help="Draw there where each class looks (head ladm only)."),
+    typer.Option(
+        metavar="FOLDER", help="Draw attention maps per class into this folder (head ladm only)."
+    ),
 ]
 
 
@@ -43,11 +45,11 @@ def predict(
     attention: Attention = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show for every image each class, its probability, and whether it counts as present."""
+    """Show the probability of every class for every image, and which classes are present."""
     from fedquilt.runs.finished_run import read_run
 
     require_device(device)
-    require_share(threshold)
+    require_probability(threshold)
     finished = read_run(run)
     prediction = finished.predict(images, client=client, threshold=threshold, device=device)
     rows, pictures = prediction.rows(), []
@@ -61,9 +63,9 @@ def predict(
     for image, of_image in groupby(rows, key=lambda row: row["image"]):
         results.print(Text(image, style="bold"), soft_wrap=True)
         results.print(_table(of_image))
-    results.print(f"present: from a probability of {percent(limit)} % on")
+    results.print(f"present: probability of at least {percent(limit)} %")
     for path in pictures:
-        results.print(f"where each class looks: {path}", markup=False, soft_wrap=True)
+        results.print(f"attention maps: {path}", markup=False, soft_wrap=True)
 
 
 def _draw_attention(

@@ -1,4 +1,4 @@
-"""Progress of one run and of several runs, as a person sees it."""
+"""Progress bars: RunProgress for one run, RoundsProgress for several runs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from fedquilt.cli.console import note, remarks, say
+from fedquilt.cli.console import messages, note, say
 from fedquilt.reports.style import percent
+
+LOG_LINES = 10  # of RoundsProgress, if there is no terminal
 
 
 class RunProgress:
-    """An observer for ``experiment.run``: a live bar on a terminal, a line a round elsewhere."""
+    """Observer for ``run``: a progress bar on a terminal, otherwise one line per round."""
 
     def __init__(self) -> None:
-        self._is_live = remarks.is_terminal
+        self._is_live = messages.is_terminal
         self._bar = Progress(
             TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
             BarColumn(bar_width=24),
@@ -31,11 +33,11 @@ class RunProgress:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            console=remarks,
+            console=messages,
         )
         self._task = self._bar.add_task("", total=None, visible=False, facts="", start=False)
         self._rounds = 0
-        self._auc: float | None = None  # of the last evaluation, which may be rounds ago
+        self._auc: float | None = None  # of the last evaluation
 
     def __enter__(self) -> RunProgress:
         return self
@@ -65,7 +67,7 @@ class RunProgress:
         )
         done = facts["first_round"]
         if done:
-            say(f"going on after round {done}" if done < self._rounds else "all rounds are done")
+            say(f"resuming after round {done}" if done < self._rounds else "all rounds are done")
         if self._is_live and done < self._rounds:
             self._bar.update(self._task, total=self._rounds, completed=done, visible=True)
             self._bar.start_task(self._task)
@@ -81,11 +83,8 @@ class RunProgress:
             say(f"round {record['round']}/{self._rounds}  {facts}  {record['seconds']:.1f} s")
 
 
-LINES = 10  # that a log gets
-
-
 class RoundsProgress:
-    """The rounds of all runs, for ``run_all``: a bar on a terminal, a few lines in a log."""
+    """Progress for ``run_all``: a progress bar on a terminal, otherwise a few lines."""
 
     def __init__(self) -> None:
         self._bar = Progress(
@@ -96,11 +95,11 @@ class RoundsProgress:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            console=remarks,
-            disable=not remarks.is_terminal,
+            console=messages,
+            disable=not messages.is_terminal,
         )
         self._task = self._bar.add_task("", total=None)
-        self._start: tuple[float, int] | None = None  # when, and with how many rounds done
+        self._start: tuple[float, int] | None = None  # start time, and rounds done before
         self._lines = 0
 
     def __enter__(self) -> RoundsProgress:
@@ -112,18 +111,18 @@ class RoundsProgress:
 
     def __call__(self, done: int, total: int) -> None:
         self._bar.update(self._task, completed=done, total=total)
-        if not remarks.is_terminal:
+        if not messages.is_terminal:
             self._log(done, total)
 
     def _log(self, done: int, total: int) -> None:
         if self._start is None:
-            self._start, self._lines = (time.monotonic(), done), done * LINES // total
+            self._start, self._lines = (time.monotonic(), done), done * LOG_LINES // total
         began, before = self._start
-        if done * LINES // total > self._lines:
-            self._lines = done * LINES // total
-            passed = time.monotonic() - began
-            left = passed / (done - before) * (total - done)
-            say(f"{done} of {total} rounds in {_clock(passed)}, about {_clock(left)} left")
+        if done * LOG_LINES // total > self._lines:
+            self._lines = done * LOG_LINES // total
+            elapsed = time.monotonic() - began
+            left = elapsed / (done - before) * (total - done)
+            say(f"{done} of {total} rounds in {_clock(elapsed)}, about {_clock(left)} left")
 
 
 def _clock(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""``fedquilt reproduce``: a paper's table, run cell by cell, with its numbers beside ours."""
+"""``fedquilt reproduce``: run the cells of a paper's table and compare the numbers."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from fedquilt.runs.reproduction import CellRun
 
 Name = Annotated[str, typer.Argument(metavar="TABLE", help="A name of `list tables`.")]
-Data = Annotated[str | None, typer.Option(help="The data to run on. Default: the paper's.")]
-Folder = Annotated[Path | None, typer.Option("--from", help="The folder of the data's files.")]
+Data = Annotated[str | None, typer.Option(help="The dataset. Default: the paper's.")]
+Folder = Annotated[Path | None, typer.Option("--from", help="The folder with the dataset's files.")]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs per cell, with seeds 0, 1, ...")]
 Cells = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="ROWS/COLUMNS", help="Only these, in this order: 'fedmlp,fedavg/missing-*'."
+        metavar="ROWS/COLUMNS", help="Only these cells, in this order: 'fedmlp,fedavg/missing-*'."
     ),
 ]
 Rounds = Annotated[
-    int | None, typer.Option(min=1, help="Rounds of a run; methods' stages are scaled along.")
+    int | None, typer.Option(min=1, help="Rounds per run; stages of methods are scaled.")
 ]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Runs at a time. Default: one per core, one on a GPU.")
+    int | None, typer.Option(min=1, help="Concurrent runs. Default: one per core, one on a GPU.")
 ]
 Out = Annotated[Path | None, typer.Option(help="Default: runs/PAPER-TABLE-DATA.")]
 
@@ -54,10 +54,10 @@ def reproduce(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a paper's table and lay its numbers beside ours; finished cells are kept.
+    """Run a paper's table and show its numbers beside ours; finished cells are kept.
 
-    The exit code is 0 if the table's stated criterion holds, or cannot be judged by the cells
-    that ran, and 1 if it does not hold or a cell failed.
+    The exit code is 1 if the table's criterion does not hold or a cell failed, otherwise 0, also
+    if the cells that ran cannot decide the criterion.
     """
     from fedquilt.runs.reproduction import plan_runs
 
@@ -75,7 +75,7 @@ def reproduce(
     command = _command(
         table,
         data=[chosen.choice.name],
-        **{"from": [] if folder is None else ["FOLDER"]},  # a path says nothing elsewhere
+        **{"from": [] if folder is None else ["FOLDER"]},  # the path is of this machine
         seeds=[seeds],
         cells=cells or [],
         rounds=[] if rounds is None else [rounds],
@@ -94,9 +94,9 @@ def reproduce(
 
 
 def _command(table: str, **options: Sequence[object]) -> str:
-    """The command to repeat it all, for the files that are kept."""
-    words = [word for name, values in options.items() for v in values for word in (f"--{name}", v)]
-    return shlex.join(["fedquilt", "reproduce", table, *map(str, words)])
+    """Return the command that repeats the runs, for the result files."""
+    given = [word for name, values in options.items() for v in values for word in (f"--{name}", v)]
+    return shlex.join(["fedquilt", "reproduce", table, *map(str, given)])
 
 
 def _run(
@@ -109,7 +109,7 @@ def _run(
     device: str,
     workers: int | None,
 ) -> dict[str, Any]:
-    """The summary, with the runs that failed and why; files are written anew after every run."""
+    """Return the summary with failed runs and their errors; write the files after every run."""
     from fedquilt.reports.reproduced import reproduced
     from fedquilt.reports.reproduced_table import write_reproduced
     from fedquilt.runs.reproduction import run_cells
@@ -126,7 +126,7 @@ def _run(
                 runs, cache=cache, device=device, workers=workers, report=report, progress=progress
             )
     except KeyboardInterrupt:
-        say(f"\nstopped; the same command goes on with what is in {out}")
+        say(f"\nstopped; run the same command again to resume from {out}")
         raise typer.Exit(130) from None
     summary = reproduced(table, runs) | {"failed": failed}
     write_reproduced(summary, out, command, with_picture=True)

@@ -1,4 +1,4 @@
-"""``fedquilt run``: train by a recipe, or on a user's own data, and go on after an interruption."""
+"""``fedquilt run``: train with a recipe or on own data, and resume interrupted runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Changes = Annotated[
     typer.Option("--set", metavar="PLACE=VALUE", help="Change a setting, e.g. method.low=0.2."),
 ]
 Out = Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/NAME-SEED.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")]
 Rounds = Annotated[int | None, typer.Option(help="Short for --set rounds=N.")]
 Seed = Annotated[int | None, typer.Option(help="Short for --set seed=N.")]
 
@@ -68,29 +68,31 @@ def run(
     backbone: own_data.Backbone = "small-resnet",
     weights: own_data.Weights = "random",
 ) -> None:
-    """Run a recipe, or train on your own images; everything is left in one folder."""
+    """Run a recipe, or train on your own images; all output goes to one folder."""
     options = own_data.OwnData.of(locals())
-    played_by = EngineOptions(engine, slots, channels_last, exact)  # type: ignore[arg-type]
+    engine_options = EngineOptions(engine, slots, channels_last, exact)  # type: ignore[arg-type]
     short = {"rounds": rounds, "seed": seed}
     overrides = [*(changes or []), *(f"{k}={v}" for k, v in short.items() if v is not None)]
     chosen, name = _choose(recipe, options, overrides, out if resume else None)
     if resume and out is None:
-        raise UserError("--resume needs --out: the folder of the run to go on with")
+        raise UserError("--resume needs --out, the folder of the run to resume")
     folder = out or _new_folder(name, chosen.seed)
-    finished = _train(chosen, folder, resume=resume, cache=cache, device=device, engine=played_by)
+    finished = _train(
+        chosen, folder, resume=resume, cache=cache, device=device, engine=engine_options
+    )
     _report(finished, as_json=as_json)
 
 
 def _choose(
     recipe: str | None, options: own_data.OwnData, overrides: Sequence[str], resumed: Path | None
 ) -> tuple[Recipe, str]:
-    """The recipe and the name that a new folder is given for it."""
+    """Return the recipe and a name for its run folder."""
     if recipe is None and options.data is not None:
         return options.recipe(overrides), options.method
     if options.given():
         raise UserError(
-            f"{', '.join(options.given())}: for own data without a recipe, which starts with "
-            "--data FOLDER; change a recipe with --set, e.g. --set data.size=128"
+            f"{', '.join(options.given())}: for own data only (--data FOLDER, without a recipe); "
+            "change a recipe with --set, e.g. --set data.size=128"
         )
     from fedquilt.recipes.recipe import read_recipe, recipe_from, with_overrides
     from fedquilt.runs.run_folder import RunFolder
@@ -100,8 +102,8 @@ def _choose(
         return read_recipe(path, overrides), path.stem
     if resumed is None:
         raise UserError(
-            "what shall be run? Give a recipe (`fedquilt list recipes`), or your own images with "
-            "--data FOLDER --labels CSV, or go on with a run: --out FOLDER --resume"
+            "nothing to run: give a recipe (`fedquilt list recipes`), or own images with "
+            "--data FOLDER --labels CSV, or resume a run with --out FOLDER --resume"
         )
     settings = RunFolder(resumed).read_json(RunFolder(resumed).recipe)
     return recipe_from(with_overrides(settings, overrides)), resumed.name
@@ -126,7 +128,7 @@ def _train(
     if warmup >= recipe.rounds:
         note(
             f"method.warmup_rounds is {warmup} and the run has {recipe.rounds} rounds: "
-            "it will never leave its warm-up"
+            "the warm-up never ends"
         )
     try:
         with Notes(), RunProgress() as progress:
@@ -140,11 +142,11 @@ def _train(
                 observe=progress,
             )
     except KeyboardInterrupt:
-        _say_how_to_go_on(folder, recipe.rounds, cache, device, engine)
+        _say_how_to_resume(folder, recipe.rounds, cache, device, engine)
         raise typer.Exit(130) from None
 
 
-def _say_how_to_go_on(
+def _say_how_to_resume(
     folder: Path, rounds: int, cache: Path, device: str, engine: EngineOptions
 ) -> None:
     from fedquilt.runs.checkpoint import Checkpoints
@@ -152,13 +154,13 @@ def _say_how_to_go_on(
 
     files = RunFolder(folder)
     if not files.recipe.exists():
-        say("\nstopped before the run had begun; nothing was written")
+        say("\nstopped before the run began; nothing was written")
         return
     saved = Checkpoints(files.checkpoints).restore()[0] if files.checkpoints.is_dir() else None
     done = 0 if saved is None else saved.round_count
-    say(f"\nstopped; {done} of {rounds} rounds are saved in {folder}. Go on with:")
+    say(f"\nstopped; {done} of {rounds} rounds are saved in {folder}. Resume with:")
     options = ["--device", device] if device != "cpu" else []
-    options += shared_options.words_of(engine)
+    options += shared_options.engine_arguments(engine)
     options += ["--cache", str(cache)] if cache != DEFAULT_CACHE else []
     say("  " + shlex.join(["fedquilt", "run", "--out", str(folder), "--resume", *options]))
 

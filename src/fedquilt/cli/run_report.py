@@ -1,4 +1,4 @@
-"""What is shown at the end of a run: how good it is, where everything is, how to go on."""
+"""The output at the end of a run: metrics, files and next commands."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ def show_result(run: Run) -> None:
         Text(f"{result['rounds']} rounds in {result['seconds']:.0f} s; clients sent {sent:.1f} MB")
     )
     _show_files(run)
-    _show_next(run)
+    _show_next_commands(run)
 
 
 def _show_files(run: Run) -> None:
     weights = "models/" if run.models.clients else "model.safetensors"
-    places = {
+    files = {
         "result.json": "all numbers",
-        "history.jsonl": "one line a round",
-        weights: "the weights; model.json says what they mean",
+        "history.jsonl": "one line per round",
+        weights: "the weights, described in model.json",
         "pictures/": "curves and the annotation map",
-        "recipe.json": "the recipe as it was run; `fedquilt run` takes it again",
+        "recipe.json": "the recipe, which `fedquilt run` can run again",
     }
-    results.print(Text(f"\nEverything is in {run.path}:"))
-    for name, meaning in places.items():
+    results.print(Text(f"\nAll files are in {run.path}:"))
+    for name, meaning in files.items():
         results.print(Text(f"  {name:<18} {meaning}"))
 
 
-def _show_next(run: Run) -> None:
+def _show_next_commands(run: Run) -> None:
     folder = shlex.quote(str(run.path))
     client = f" --client {shlex.quote(run.models.clients[0])}" if run.models.clients else ""
     results.print(Text("\nNext:"))
-    for rest in (
+    for command in (
         f"predict {folder} IMAGE...{client}",
         f"evaluate {folder} --data FOLDER --labels CSV",
         f"compare {folder} OTHER_RUN...",
     ):
-        results.print(Text(f"  fedquilt {rest}"), soft_wrap=True)
+        results.print(Text(f"  fedquilt {command}"), soft_wrap=True)

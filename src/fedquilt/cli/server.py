@@ -1,4 +1,4 @@
-"""``fedquilt server``: run a study's server."""
+"""``fedquilt server``: run the server of a study."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def server() -> None:
 
 
 @app.command()
-def start(kit: Annotated[Path, typer.Argument(help="The server's start-up kit.")]) -> None:
+def start(kit: Annotated[Path, typer.Argument(help="The server's kit.")]) -> None:
     """Listen on the study's address until stopped."""
     require_flare()
     from fedquilt.deploy.nvflare.server import start_server

@@ -1,4 +1,4 @@
-"""``fedquilt site``: check a hospital's data against a study, take part in it, get the model."""
+"""``fedquilt site``: check a site's data, take part in a study, and export the model."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fedquilt.cli.options import AsJson
 
 app = typer.Typer(help="Take part in a study across hospitals.", no_args_is_help=True)
 
-KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="This site's start-up kit.")]
+KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="This site's kit.")]
 Settings = Annotated[
-    Path, typer.Argument(metavar="SITE_TOML", help="This site's own settings, which stay here.")
+    Path, typer.Argument(metavar="SITE_TOML", help="This site's settings, which never leave it.")
 ]
 
 
@@ -26,7 +26,7 @@ def site() -> None:
 
 @app.command()
 def check(kit: KitFolder, settings: Settings, as_json: AsJson = False) -> None:
-    """Check kit and data against the study; show exactly what would leave, part by part."""
+    """Check kit and data against the study, and show every part that would leave the site."""
     require_flare()
     from fedquilt.deploy.nvflare.site import open_kit
     from fedquilt.deploy.site.check import check_site, leaving_table
@@ -36,15 +36,15 @@ def check(kit: KitFolder, settings: Settings, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found.to_dict())
     else:
-        for line in found.sentences():
+        for line in found.lines():
             say(line)
         results.print(leaving_table(found))
-    raise typer.Exit(0 if found.is_fine else 1)
+    raise typer.Exit(0 if found.is_ok else 1)
 
 
 @app.command()
 def start(kit: KitFolder, settings: Settings) -> None:
-    """Join, by outbound connections only, and stay until stopped."""
+    """Join the study, with outbound connections only, and stay until stopped."""
     require_flare()
     from fedquilt.deploy.nvflare.site import start_site
 
@@ -57,12 +57,12 @@ def model(
     settings: Settings,
     out: Annotated[Path, typer.Option(help="The new folder.")] = Path("runs") / "site-model",
 ) -> None:
-    """Write this site's model, its own or the global one, into a folder that predict takes."""
+    """Export this site's model, its own or the global one, to a folder for predict."""
     from fedquilt.deploy.kit import Kit
     from fedquilt.deploy.site.model import write_site_model
     from fedquilt.deploy.site.settings import read_site_settings
 
-    own = Kit(kit.resolve())
-    own.require()  # the seal is for joining; a model stays readable when certificates have expired
-    for line in write_site_model(own, read_site_settings(settings), out):
+    site_kit = Kit(kit.resolve())
+    site_kit.require()  # not the seal: a model can be exported after certificates have expired
+    for line in write_site_model(site_kit, read_site_settings(settings), out):
         say(line)

@@ -70,7 +70,7 @@ def test_other_differences_are_noted(runs: list[str], tmp_path: Path):
         (["nowhere"], "there is no run folder nowhere"),
     ],
 )
-def test_what_cannot_be_is_explained(runs: list[str], arguments: list[str], message: str):
+def test_mistakes_are_explained(runs: list[str], arguments: list[str], message: str):
     result = compare(*runs, *arguments)
     assert result.exit_code == 1
     assert message in result.stderr

@@ -1,4 +1,4 @@
-"""``fedquilt data check`` from the outside: output, JSON, picture and exit code."""
+"""``fedquilt data check``: output, JSON, picture and exit code."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def run(*options: str) -> Any:
     return CliRunner().invoke(app, ["check", "images", "--labels", "labels.csv", *options])
 
 
-def test_sound_data_ends_with_0_and_draws_beside(folder: Path) -> None:
+def test_valid_data_exit_with_0_and_draw_the_map(folder: Path) -> None:
     result = run(*COLUMNS)
     assert result.exit_code == 0, result.output
     assert "60 images, 2 classes, 2 sites, 30 patients" in result.output
     assert "Annotation map" in result.output
-    assert "annotation map drawn to annotation_map.png" in result.output
+    assert "annotation map written to annotation_map.png" in result.output
     assert "the data can be used" in result.output
     assert (folder / "annotation_map.png").is_file()
 
@@ -51,7 +51,7 @@ def test_picture_options(folder: Path) -> None:
     assert "the picture could not be written" in result.output
 
 
-def test_problems_are_shown_with_names_and_advice_and_end_with_1(folder: Path) -> None:
+def test_problems_are_shown_with_advice_and_exit_with_1(folder: Path) -> None:
     (folder / "images" / "4.png").unlink()
     write_csv(folder / "labels.csv", ROWS.replace("7.png,p3,N,1,1", "7.png,p3,N,2,1"))
     result = run(*COLUMNS)
@@ -60,10 +60,10 @@ def test_problems_are_shown_with_names_and_advice_and_end_with_1(folder: Path) -
     assert "line 6: no such file: '4.png'" in output
     assert "line 9, column 'A': '2'" in output
     assert "what to do: expected 1 (present)" in output
-    assert "to be mended before use: 2" in output
+    assert "problems to fix before use: 2" in output
 
 
-def test_json_prints_only_json_and_all_of_it(folder: Path) -> None:
+def test_json_prints_only_json(folder: Path) -> None:
     result = run(*COLUMNS, "--json")
     assert result.exit_code == 0
     content = json.loads(result.stdout)
@@ -100,9 +100,7 @@ def test_columns_and_names(folder: Path) -> None:
         (["--image-column", "file"], "no column 'file'"),
     ],
 )
-def test_wrong_options_are_answered_without_a_traceback(
-    folder: Path, options: list[str], hint: str
-) -> None:
+def test_wrong_options_give_no_traceback(folder: Path, options: list[str], hint: str) -> None:
     result = run(*options)
     assert result.exit_code == 1
     assert hint in " ".join(result.output.split())

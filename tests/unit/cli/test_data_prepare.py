@@ -1,4 +1,4 @@
-"""``fedquilt data prepare`` from the outside."""
+"""``fedquilt data prepare``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_another_cache_and_settings() -> None:
     code, said = prepare("cifar10-composites", "--from", "data", "--to", "there", *counts)
     assert code == 0, said
     assert "65 training and 10 test images of 64 x 64 px" in said  # 10 * 2 + 45, and 10 * 1
-    assert "runs find them with --cache there" in said
+    assert "use it in runs with --cache there" in said
 
 
 @pytest.mark.usefixtures("folder")
@@ -52,7 +52,7 @@ def test_another_cache_and_settings() -> None:
     ("options", "message"),
     [
         (("cifar", "--from", "data"), "unknown data source 'cifar'; did you mean 'cifar10'?"),
-        (("digits-mosaic", "--from", "data"), "'digits-mosaic' is made without files"),
+        (("digits-mosaic", "--from", "data"), "'digits-mosaic' is generated without files"),
         (("cifar10", "--from", "nowhere"), "there is no folder nowhere"),
         (("cifar10", "--from", "."), "holds no cifar-10-batches-bin or cifar-10-binary.tar.gz"),
         (("medmnist", "--from", "data"), "data lacks flag settings: --set KEY=VALUE"),
@@ -62,18 +62,18 @@ def test_another_cache_and_settings() -> None:
         ),
     ],
 )
-def test_mistakes_end_with_1_and_what_to_do(options: tuple[str, ...], message: str) -> None:
+def test_mistakes_are_explained(options: tuple[str, ...], message: str) -> None:
     code, said = prepare(*options)
     assert code == 1
     assert message in said
 
 
 @pytest.mark.usefixtures("folder")
-def test_an_interruption_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_says_how_to_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(source: Cifar10, cache: Path) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Cifar10, "load", interrupted)
     code, said = prepare("cifar10", "--from", "data")
     assert code == 130
-    assert "give the same command again" in said
+    assert "run the same command again" in said

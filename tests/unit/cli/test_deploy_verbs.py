@@ -1,4 +1,4 @@
-"""The verbs of a study across hospitals, as far as they need no network."""
+"""The commands of a study across hospitals, as far as they need no network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_without_the_extra_every_verb_says_what_to_install(
+def test_without_the_extra_every_command_says_what_to_install(
     command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fedquilt.cli.long_running.find_spec", lambda name: None)

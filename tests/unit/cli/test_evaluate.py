@@ -37,16 +37,16 @@ def test_table_has_a_row_per_class(finished: Run):
     result = evaluate(finished)
     assert result.exit_code == 0, result.output
     assert all(name in result.stdout for name in CLASSES)
-    assert "40 images; present from a probability of 50.0 % on" in result.stdout
+    assert "40 images; present: probability of at least 50.0 %" in result.stdout
 
 
-def test_threshold_changes_decisions_but_no_ranking(finished: Run):
+def test_threshold_changes_decisions_but_not_the_ranking(finished: Run):
     evaluated = json.loads(evaluate(finished, "--threshold", "0", "--json").stdout)
     assert evaluated["averages"]["bacc"] == 0.5  # everything is present: recall 1, specificity 0
     assert evaluated["averages"]["macro_auc"] == finished.result["metrics"]["macro_auc"]
 
 
-def test_clients_own_models_are_averaged(personal: Run):
+def test_models_of_clients_are_averaged(personal: Run):
     evaluated = json.loads(evaluate(personal, "--json").stdout)
     assert evaluated["averages"]["macro_auc"] == personal.result["metrics"]["macro_auc"]
     assert list(evaluated["reports"]) == list(CLIENTS)
@@ -60,13 +60,13 @@ def test_one_client_can_be_chosen(personal: Run):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--threshold", "2"], "--threshold is a probability from 0 to 1, found 2.0"),
+        (["--threshold", "2"], "--threshold must be a probability from 0 to 1, found 2.0"),
         (["--labels", "some.csv"], "own data need both --data"),
         (["--client", "client-0"], "one global model"),
-        (["--device", "gpu"], "--device is cpu or cuda"),
+        (["--device", "gpu"], "--device must be cpu or cuda"),
     ],
 )
-def test_what_cannot_be_is_explained(finished: Run, arguments: list[str], message: str):
+def test_mistakes_are_explained(finished: Run, arguments: list[str], message: str):
     result = evaluate(finished, *arguments)
     assert result.exit_code == 1
     assert message in result.stderr

@@ -77,7 +77,7 @@ def test_verbose_json_holds_what_leaves_a_client():
     assert once == {"annotators": "Sum"}
 
 
-def test_verbose_recipe_is_shown_whole():
+def test_verbose_shows_the_whole_recipe():
     assert '[method]\nname = "fedavg"' in list_("recipes", "digits-fedavg", "-v").stdout
 
 
@@ -94,7 +94,7 @@ def test_choices_are_readable():
         (["methods", "fedml"], "there is no 'fedml' among the methods; did you mean 'fedmlp'?"),
     ],
 )
-def test_unknown_names_are_answered_with_the_nearest(arguments: list[str], message: str):
+def test_unknown_names_suggest_the_nearest(arguments: list[str], message: str):
     result = list_(*arguments)
     assert result.exit_code == 1
     assert result.stdout == ""

@@ -49,7 +49,7 @@ def test_every_class_is_shown_with_its_verdict(finished: Run, image: str):
 def test_threshold_decides(finished: Run, image: str):
     text = predict(finished, image, "--threshold", "0").stdout
     assert text.count(" present ") == len(CLASSES)
-    assert "from a probability of 0.0 % on" in text
+    assert "probability of at least 0.0 %" in text
 
 
 @pytest.mark.parametrize(
@@ -57,16 +57,16 @@ def test_threshold_decides(finished: Run, image: str):
     [
         (["nowhere.png"], "there is no image file nowhere.png"),
         (["x.png", "--client", "client-0"], "there is no image file x.png"),
-        (["x.png", "--threshold", "-1"], "--threshold is a probability"),
+        (["x.png", "--threshold", "-1"], "--threshold must be a probability"),
     ],
 )
-def test_what_cannot_be_is_explained(finished: Run, arguments: list[str], message: str):
+def test_mistakes_are_explained(finished: Run, arguments: list[str], message: str):
     result = predict(finished, *arguments)
     assert result.exit_code == 1
     assert message in result.stderr
 
 
-def test_whose_model_must_be_said(tmp_path: Path, image: str):
+def test_a_client_must_be_chosen(tmp_path: Path, image: str):
     personal = make_run(tmp_path / "local", "local-only")
     assert "choose one with client=NAME (--client): client-0" in predict(personal, image).stderr
     assert predict(personal, image, "--client", "client-2").exit_code == 0

@@ -36,7 +36,7 @@ def test_a_picture_for_every_image(finished: Run, image: str, tmp_path: Path):
     pictures = [tmp_path / "maps" / f"{number}-mosaic [1].png" for number in (1, 2)]
     assert sorted((tmp_path / "maps").iterdir()) == pictures
     for picture in pictures:
-        assert f"where each class looks: {picture}" in result.stdout
+        assert f"attention maps: {picture}" in result.stdout
         assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -46,9 +46,9 @@ def test_json_names_the_pictures(finished: Run, image: str, tmp_path: Path):
     assert "pictures" not in json.loads(predict(finished, image, "--json").stdout)
 
 
-def test_other_heads_look_nowhere(image: str, tmp_path: Path):
+def test_other_heads_are_refused(image: str, tmp_path: Path):
     run = make_run(tmp_path / "run", "fedavg")
     result = predict(run, image, "--attention", str(tmp_path / "maps"))
     assert result.exit_code == 1
-    assert "only the head 'ladm' attends" in result.stderr
+    assert "only the head 'ladm' has attention maps" in result.stderr
     assert not (tmp_path / "maps").exists()

@@ -1,4 +1,4 @@
-"""What is seen while a run goes on, on a terminal and elsewhere."""
+"""Progress of runs, on a terminal and in a log."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     written = io.StringIO()
     terminal = Console(file=written, force_terminal=True, width=100, highlight=False)
     for module in (console, progress):
-        monkeypatch.setattr(module, "remarks", terminal)
+        monkeypatch.setattr(module, "messages", terminal)
     return written
 
 
-def test_lines_where_nobody_watches(capsys: pytest.CaptureFixture[str]):
+def test_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]):
     with RunProgress() as shown:
         shown("begin", BEGIN)
         shown("round", record(1, 0.75))
@@ -55,13 +55,13 @@ def test_bar_on_a_terminal(screen: io.StringIO):
         shown("round", record(3, 0.8))
         shown("end", {})
     text = screen.getvalue()
-    assert "going on after round 1" in text
+    assert "resuming after round 1" in text
     assert "round 3/3" in text
     assert "AUC 80.0" in text
     assert "a checkpoint is damaged" in text
 
 
-def test_no_bar_when_nothing_is_left_to_do(screen: io.StringIO):
+def test_no_bar_if_all_rounds_are_done(screen: io.StringIO):
     with RunProgress() as shown:
         shown("begin", BEGIN | {"first_round": 3})
         shown("end", {})
@@ -80,7 +80,7 @@ def test_log_messages_become_notes_once(capsys: pytest.CaptureFixture[str]):
     assert logging.getLogger("fedquilt").level == before
 
 
-def test_several_runs_leave_ten_lines_in_a_log_with_the_time_that_is_left(
+def test_several_runs_write_ten_lines_with_the_time_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said: list[str] = []

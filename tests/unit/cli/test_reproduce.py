@@ -1,4 +1,4 @@
-"""``fedquilt reproduce`` for real, on a few mosaics of digits."""
+"""``fedquilt reproduce`` on a small digits dataset."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def set_bacc(out: Path, row: str, share: float) -> None:
         path.write_text(json.dumps(result))
 
 
-def test_cells_are_run_and_laid_beside_the_papers(first: tuple[Path, Any]):
+def test_cells_are_run_and_compared_with_the_paper(first: tuple[Path, Any]):
     out, result = first
     assert result.exception is None or isinstance(result.exception, SystemExit)
     assert "on digits: 4 runs of 2 rounds" in result.stderr
@@ -57,7 +57,7 @@ def test_cells_are_run_and_laid_beside_the_papers(first: tuple[Path, Any]):
     assert (out / "table.png").exists()
 
 
-def test_checkpoints_of_finished_cells_are_gone(first: tuple[Path, Any]):
+def test_checkpoints_of_finished_cells_are_deleted(first: tuple[Path, Any]):
     assert not list(first[0].glob("cells/*/checkpoints"))
 
 
@@ -93,7 +93,7 @@ def test_other_settings_in_the_same_folder_are_refused(first: tuple[Path, Any]):
     assert "holds a run of another recipe; it differs in method.training.lr" in result.stderr
 
 
-def test_a_bound_that_sees_no_difference_between_columns_runs_once(tmp_path: Path):
+def test_a_bound_that_ignores_the_columns_runs_once(tmp_path: Path):
     result = reproduce(
         *("fednca-ml/table1", "--data", "digits", "--rounds", "1", "--workers", "1"),
         *("--cells", "centralised", "--set", "data.train=400", "--set", "data.test=60"),
@@ -107,7 +107,7 @@ def test_a_bound_that_sees_no_difference_between_columns_runs_once(tmp_path: Pat
     assert columns["beta-0.1"]["macro_auc"]["mean"] == columns["beta-0.5"]["macro_auc"]["mean"]
 
 
-def test_what_stands_in_for_a_cell_does_not_depend_on_the_cells_asked_for(tmp_path: Path):
+def test_a_shared_run_does_not_depend_on_the_cells_chosen(tmp_path: Path):
     table = find_table("fednca-ml/table1", "digits")
     cells = table.cells(["centralised,fedavg/beta-0.1"])
     names = [run.folder.path.name for run in plan_runs(table, cells, [0], tmp_path)]

@@ -10,7 +10,7 @@ import pytest
 from support.tiny_runs import CLASSES, make_run, write_recipe
 from typer.testing import CliRunner
 
-import fedquilt.runs.experiment
+import fedquilt.runs.round_recorder
 from fedquilt.cli.main import app
 from fedquilt.runs.finished_run import read_run
 
@@ -26,8 +26,8 @@ def run(*arguments: str):
 
 
 def interrupt_after(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the user pressed Ctrl-C while the next round trains."""
-    all_rounds = fedquilt.runs.experiment.run_rounds
+    """Simulate Ctrl-C during the next round."""
+    all_rounds = fedquilt.runs.round_recorder.run_rounds
 
     def some_rounds(*arguments: object, **settings: object) -> Iterator[object]:
         for count, round_ in enumerate(all_rounds(*arguments, **settings)):
@@ -35,10 +35,10 @@ def interrupt_after(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
                 raise KeyboardInterrupt
             yield round_
 
-    monkeypatch.setattr("fedquilt.runs.experiment.run_rounds", some_rounds)
+    monkeypatch.setattr("fedquilt.runs.round_recorder.run_rounds", some_rounds)
 
 
-def test_run_leaves_everything_and_says_where():
+def test_run_writes_all_files_and_names_the_folder():
     write_recipe(Path("tiny.json"))
     result = run("tiny.json")
     assert result.exit_code == 0, result.output
@@ -65,7 +65,7 @@ def test_next_run_gets_a_number():
 def test_settings_can_be_changed():
     write_recipe(Path("tiny.json"))
     result = run("tiny.json", "--set", "method.low=0.2", "--rounds", "1", "--seed", "5")
-    assert "never leave its warm-up" in result.stderr
+    assert "the warm-up never ends" in result.stderr
     recipe = read_run("runs/tiny-5").recipe
     assert (recipe.method.low, recipe.rounds, recipe.seed) == (0.2, 1, 5)
 
@@ -78,7 +78,7 @@ def test_shipped_recipe_is_run_by_its_name():
     assert read_run("here").result["method"] == "fedavg"
 
 
-def test_json_is_all_there_is_on_stdout():
+def test_stdout_holds_only_json():
     write_recipe(Path("tiny.json"), "local-only")
     result = run("tiny.json", "--json")
     printed = json.loads(result.stdout)
@@ -89,16 +89,16 @@ def test_json_is_all_there_is_on_stdout():
     assert {key: printed[key] for key in stored} == stored
 
 
-def test_interruption_says_what_is_saved_and_how_to_go_on(monkeypatch: pytest.MonkeyPatch):
+def test_interruption_says_what_is_saved_and_how_to_resume(monkeypatch: pytest.MonkeyPatch):
     write_recipe(Path("tiny.json"), rounds=3)
     interrupt_after(1, monkeypatch)
     stopped = run("tiny.json", "--out", "my run", "--cache", "kept")
     assert stopped.exit_code == 130
-    assert "stopped; 1 of 3 rounds are saved in my run. Go on with:" in stopped.stderr
+    assert "stopped; 1 of 3 rounds are saved in my run. Resume with:" in stopped.stderr
     assert "fedquilt run --out 'my run' --resume --cache kept" in stopped.stderr
 
 
-def test_resumed_run_ends_as_if_it_was_never_stopped(
+def test_resumed_run_equals_an_uninterrupted_one(
     monkeypatch: pytest.MonkeyPatch, in_own_folder: Path
 ):
     write_recipe(Path("tiny.json"), rounds=3)
@@ -107,7 +107,7 @@ def test_resumed_run_ends_as_if_it_was_never_stopped(
         assert run("tiny.json", "--out", "stopped").exit_code == 130
     resumed = run("--out", "stopped", "--resume")
     assert resumed.exit_code == 0, resumed.output
-    assert "going on after round 1" in resumed.stderr
+    assert "resuming after round 1" in resumed.stderr
     assert "round 1/3" not in resumed.stderr
     whole = make_run(in_own_folder / "whole", rounds=3)
     assert read_run("stopped").result["metrics"] == whole.result["metrics"]
@@ -141,4 +141,4 @@ def test_damaged_checkpoint_is_noted():
     Path("done/checkpoints/round-000002.json").write_text("{")
     again = run("--out", "done", "--resume")
     assert "note: checkpoint round-000002.json is not used" in again.stderr
-    assert "going on after round 1" in again.stderr
+    assert "resuming after round 1" in again.stderr

@@ -1,4 +1,4 @@
-"""``fedquilt run`` on a folder with a site column: models are judged site by site as well."""
+"""``fedquilt run`` on a folder with a site column: models are also evaluated per site."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUICK = ("--size", "8", "--backbone", "small-cnn", "--grey", "--set", "views.wea
 
 @pytest.fixture(autouse=True)
 def own_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three sites with 8 training and 4 test images each; nobody at East looks for 'dark'.
+    """Three sites with 8 training and 4 test images each; East does not annotate 'dark'.
 
     West has no bright test image.
     """
@@ -56,7 +56,7 @@ def result_of(folder: str) -> dict[str, Any]:
 
 
 def accuracy_by_hand(folder: str, site: str, client: str | None) -> float:
-    """The share of test images of a site whose annotated findings are all predicted rightly."""
+    """Return the share of a site's test images whose annotated labels are all predicted."""
     with Path("labels.csv").open(newline="") as file:
         table = [row for row in csv.DictReader(file) if row["part"] == "test"]
     own = [row for row in table if row["hospital"] == site]
@@ -68,7 +68,7 @@ def accuracy_by_hand(folder: str, site: str, client: str | None) -> float:
     return sum(right) / len(right)
 
 
-def test_own_models_are_judged_on_all_test_images_and_on_those_of_their_site():
+def test_own_models_are_evaluated_on_all_test_images_and_on_their_sites():
     printed = run(*FOLDER, *SITES, "--method", "site-aware", "--rounds", "2", *QUICK,
                   "--out", "aware")  # fmt: skip
     assert "Own model on its own site's test images (%)" in printed
@@ -89,7 +89,7 @@ def test_own_models_are_judged_on_all_test_images_and_on_those_of_their_site():
     assert block["mean"]["macro_auc"] == pytest.approx(sum(values) / 3)
 
 
-def test_global_model_is_judged_at_each_site():
+def test_global_model_is_evaluated_per_site():
     printed = run(*FOLDER, *SITES, "--method", "fedavg-pl", "--rounds", "1", *QUICK,
                   "--out", "average")  # fmt: skip
     assert "Global model on each site's test images (%)" in printed
@@ -111,7 +111,7 @@ def test_resumed_run_has_the_same_numbers_by_site():
     assert result_of("again")["by_site"] == result_of("whole")["by_site"]
 
 
-def test_clients_that_are_no_sites_have_no_such_numbers():
+def test_clients_that_are_not_sites_have_no_metrics_per_site():
     dealt = ("--clients", "2", "--ignore-columns", "hospital", "--split-column", "part")
     printed = run(*FOLDER, *dealt, "--method", "fedavg-pl", "--rounds", "1", *QUICK,
                   "--out", "dealt")  # fmt: skip

@@ -1,4 +1,4 @@
-"""``fedquilt run`` told something that cannot be: one red line, exit code 1, no traceback."""
+"""Mistakes with ``fedquilt run``: one red line, exit code 1, no traceback."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def test_resume_where_there_is_no_run():
 
 
 def test_unknown_device():
-    assert "--device is cpu or cuda, found 'gpu'" in complaint("digits-fedavg", "--device", "gpu")
+    assert "--device must be cpu or cuda, found 'gpu'" in complaint(
+        "digits-fedavg", "--device", "gpu"
+    )
 
 
 def test_own_data_options_beside_a_recipe():

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from fedquilt.cli.main import app
 from fedquilt.runs.finished_run import read_run
 
-DEALT = ("--clients", "2", "--ignore-columns", "hospital, person")
+EVEN_SPLIT = ("--clients", "2", "--ignore-columns", "hospital, person")
 QUICK = ("--rounds", "2", "--size", "8", "--backbone", "small-cnn", "--grey")
 
 
@@ -44,7 +44,7 @@ def run(*arguments: str):
 def test_sites_are_the_clients():
     result = run("--sites-column", "hospital", "--patient-column", "person", *QUICK)
     assert result.exit_code == 0, result.output
-    assert "warm-up of 50 rounds would fill all 2: it is cut to 1" in result.stderr
+    assert "warm-up of 50 rounds would fill all 2 rounds; it is shortened to 1" in result.stderr
     done = read_run("runs/fedmlp-0")
     assert done.annotators == {"bright": ["site 0"], "dark": ["site 1"]}
     assert done.recipe.method.warmup_rounds == 1
@@ -52,9 +52,9 @@ def test_sites_are_the_clients():
     assert done.models.image_shape == (1, 8, 8)
 
 
-def test_images_can_be_dealt_out():
+def test_images_can_be_split_evenly():
     chosen = ("--method", "fedavg-pl", "--set", "method.training.lr=0.01")
-    result = run(*DEALT, *chosen, *QUICK, "--out", "dealt")
+    result = run(*EVEN_SPLIT, *chosen, *QUICK, "--out", "dealt")
     assert result.exit_code == 0, result.output
     done = read_run("dealt")
     assert len(done.allocation.holdings) == 2
@@ -63,13 +63,13 @@ def test_images_can_be_dealt_out():
     assert sum(len(holding.indices) for holding in done.allocation.holdings) in (19, 20)
 
 
-def test_chosen_warmup_is_kept():
+def test_given_warmup_is_kept():
     run("--site-column", "hospital", "--patient-column", "person", *QUICK, "--out", "kept",
         "--set", "method.warmup_rounds=2")  # fmt: skip
     assert read_run("kept").recipe.method.warmup_rounds == 2
 
 
-def test_model_is_evaluated_and_asked_about_other_images():
+def test_model_is_evaluated_and_predicts_other_images():
     run("--site-column", "hospital", "--patient-column", "person", *QUICK, "--out", "done")
     evaluated = CliRunner().invoke(
         app,
@@ -85,14 +85,14 @@ def test_model_is_evaluated_and_asked_about_other_images():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "who are the clients?"),
+        ((), "no clients are given"),
         (("--clients", "2", "--site-column", "hospital"), "not both"),
         (("--clients", "2"), "columns that are neither a class nor named for something else"),
         (("--clients", "2", "--method", "fedpro"), "did you mean 'fedprox'?"),
-        ((*DEALT, "--weights", "nowhere.safetensors"), "no weights file at"),
+        ((*EVEN_SPLIT, "--weights", "nowhere.safetensors"), "no weights file at"),
     ],
 )
-def test_what_cannot_be_is_explained(arguments: tuple[str, ...], message: str):
+def test_mistakes_are_explained(arguments: tuple[str, ...], message: str):
     result = run(*arguments)
     assert result.exit_code == 1
     assert message in result.stderr

@@ -1,1 +1,1 @@
-"""Image files to arrays: decoding, DICOM, bit depth and the cache of decoded images."""
+"""Image files: finding and decoding them, DICOM, bit depth and the cache of decoded images."""

@@ -1,4 +1,4 @@
-"""BadImage: why an image file cannot be used, and what its owner can do about it."""
+"""BadImage: why an image file cannot be used, and what the user can do about it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ PIXEL_LIMIT = Image.MAX_IMAGE_PIXELS or 89_478_485  # Pillow's guard against dec
 
 UNSAFE_NAME = Kind(
     "unsafe-image-name",
-    "image names that lead out of the image folder",
+    "image names that point outside the image folder",
     "write names relative to the image folder, without '..', drive or leading '/', and replace "
-    "links that lead out of it by the files; nothing outside is opened",
+    "links that point outside it by the files; nothing outside the folder is opened",
 )
 MISSING_IMAGE = Kind(
     "missing-image",
@@ -24,14 +24,14 @@ MISSING_IMAGE = Kind(
 UNREADABLE_IMAGE = Kind(
     "unreadable-image",
     "image files that cannot be decoded",
-    "they are damaged, cut short, or not PNG, JPEG, TIFF or DICOM: export them again, or remove "
+    "they are damaged, truncated, or not PNG, JPEG, TIFF or DICOM: export them again, or remove "
     "their rows",
 )
 UNSUPPORTED_IMAGE = Kind(
     "unsupported-image",
     "image files of a kind that is not supported",
-    "expected one 8-bit or 16-bit grey or colour picture per file: convert them, or remove "
-    "their rows",
+    "expected one 8-bit or 16-bit grey or colour image per file: convert them, or remove their "
+    "rows",
 )
 TOO_LARGE_IMAGE = Kind(
     "too-large-image",
@@ -46,7 +46,7 @@ NEEDS_PYDICOM = Kind(
 
 
 class BadImage(UserError):
-    """Why one image cannot be used; never holds the image's name."""
+    """Why one image cannot be used; never contains the image's name, which may be private."""
 
     def __init__(self, kind: Kind, detail: str) -> None:
         super().__init__(f"{detail}; {kind.advice}")
@@ -54,5 +54,6 @@ class BadImage(UserError):
 
 
 def check_pixel_count(width: int, height: int) -> None:
+    """Raise :class:`BadImage` if the image has too many pixels to decode safely."""
     if width * height > PIXEL_LIMIT:
         raise BadImage(TOO_LARGE_IMAGE, f"{width} x {height} pixels")

@@ -1,4 +1,4 @@
-"""Grey values of any depth as bytes."""
+"""Scale grey values of any bit depth to 8 bits."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ Pixels: TypeAlias = NDArray[np.uint8]
 
 
 def scale_to_bytes(values: NDArray[np.generic], low: float, high: float) -> Pixels:
-    """``low`` and less becomes 0, ``high`` and more 255, linearly between."""
+    """Scale linearly from ``low``..``high`` to 0..255; values outside are clipped."""
     share = (values.astype(np.float32) - low) / max(high - low, 1e-6)
     return np.asarray(np.rint(share.clip(0, 1) * 255), dtype=np.uint8)

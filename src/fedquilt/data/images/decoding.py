@@ -1,11 +1,11 @@
-"""One image file: found inside its folder, decoded to 8 bits, resized to a square.
+"""Find an image file in its folder, decode it to 8 bits and resize it to a square.
 
 PNG, JPEG and TIFF are read by Pillow, DICOM by pydicom (extra ``dicom``). Rules that change pixels:
 
 - 16-bit grey is scaled linearly to 8 bits. Without a ``window`` the range is 0 to 65535, or 0 to
-  4095 where no pixel is above 4095 (the file of a 12-bit device). A scale taken from each image's
-  own darkest and brightest pixel would make images incomparable; give ``window`` to fix another.
-- A photograph is turned upright as its EXIF orientation says; transparency is laid over black.
+  4095 if no pixel is above 4095 (a 12-bit device). Scaling each image by its own darkest and
+  brightest pixel would make images incomparable; set ``window`` for another fixed range.
+- Photographs are rotated by their EXIF orientation; transparent pixels are blended with black.
 - ``fit``: "squash" ignores the aspect ratio, "crop" scales the shorter side and cuts the centre,
   "pad" scales the longer side and adds black.
 """
@@ -42,7 +42,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".dcm", ".dicom")
 
 @dataclass(frozen=True)
 class Decoding:
-    """What an image is turned into."""
+    """The size, channels and range of decoded images."""
 
     size: int = 224
     channels: Literal[1, 3] = 3
@@ -51,19 +51,24 @@ class Decoding:
 
 
 class Decoded(NamedTuple):
+    """A decoded image."""
+
     pixels: Pixels  # (channels, size, size)
-    depth: str  # "8-bit", "12-bit", "16-bit" or "DICOM": what the file held
+    depth: str  # of the file: "8-bit", "12-bit", "16-bit" or "DICOM"
 
 
 def find_image(folder: Path, name: str) -> Path:
-    """The regular file ``name`` inside ``folder`` (an absolute path without links)."""
+    """The path of the file ``name`` in ``folder``, which is an absolute path without links.
+
+    Raise :class:`BadImage` if the file does not exist or is outside the folder.
+    """
     windows = PureWindowsPath(name)
     if not name or windows.anchor or ".." in windows.parts or "\0" in name:
         raise BadImage(UNSAFE_NAME, "not a name inside the folder")
     try:
         path = Path(os.path.realpath(folder / name, strict=True))
         if not path.is_relative_to(folder):
-            raise BadImage(UNSAFE_NAME, "a link that leads out of the folder")
+            raise BadImage(UNSAFE_NAME, "a link that points outside the folder")
         if not stat.S_ISREG(path.stat().st_mode):
             raise BadImage(MISSING_IMAGE, "not a file")
     except OSError:
@@ -72,13 +77,13 @@ def find_image(folder: Path, name: str) -> Path:
 
 
 def decode_image(path: Path, decoding: Decoding) -> Decoded:
-    """Decode and resize; every way in which a file can be bad raises :class:`BadImage`."""
+    """Decode and resize; raise :class:`BadImage` for any file that cannot be used."""
     try:
         if _is_dicom(path):
-            picture, depth = Image.fromarray(read_dicom(path, decoding.window)), "DICOM"
+            image, depth = Image.fromarray(read_dicom(path, decoding.window)), "DICOM"
         else:
-            picture, depth = _read_picture(path, decoding)
-        return Decoded(_to_pixels(picture, decoding), depth)
+            image, depth = _read_image(path, decoding)
+        return Decoded(_to_pixels(image, decoding), depth)
     except BadImage:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -88,8 +93,8 @@ def decode_image(path: Path, decoding: Decoding) -> Decoded:
     except UnidentifiedImageError:
         raise BadImage(UNREADABLE_IMAGE, "not a PNG, JPEG, TIFF or DICOM file") from None
     except Exception as error:
-        # Decoders meet malformed bytes with nearly every exception there is; their texts may
-        # quote the file's name or tags, so only the kind is passed on.
+        # Decoders raise nearly any exception for malformed bytes. Its text may quote the file's
+        # name or tags, so only its type is passed on.
         raise BadImage(UNREADABLE_IMAGE, f"damaged ({type(error).__name__})") from None
 
 
@@ -98,14 +103,14 @@ def _is_dicom(path: Path) -> bool:
         return file.read(132)[128:] == b"DICM" or path.suffix.lower() in (".dcm", ".dicom")
 
 
-def _read_picture(path: Path, decoding: Decoding) -> tuple[Image.Image, str]:
+def _read_image(path: Path, decoding: Decoding) -> tuple[Image.Image, str]:
     with Image.open(path, formats=FORMATS) as image:
         check_pixel_count(*image.size)
         if getattr(image, "n_frames", 1) > 1:
-            raise BadImage(UNSUPPORTED_IMAGE, "several pictures in one file")
+            raise BadImage(UNSUPPORTED_IMAGE, "several images in one file")
         if image.format == "JPEG":
-            # Lets the decoder skip detail that resizing would throw away; twice the final size
-            # keeps the result close to that of a full decode.
+            # Lets the decoder skip detail that resizing discards; with twice the final size the
+            # result stays close to that of a full decode.
             image.draft(None, (2 * decoding.size, 2 * decoding.size))
         ImageOps.exif_transpose(image, in_place=True)
         if image.mode.startswith(("I", "F")):
@@ -121,25 +126,25 @@ def _from_deep_grey(
     values: NDArray[np.generic], window: tuple[float, float] | None
 ) -> tuple[Image.Image, str]:
     if values.dtype.kind == "f" or values.min() < 0 or values.max() > 65535:
-        raise BadImage(UNSUPPORTED_IMAGE, "grey values that are not whole numbers of 0 to 65535")
+        raise BadImage(UNSUPPORTED_IMAGE, "grey values that are not integers from 0 to 65535")
     depth, top = ("12-bit", 4095) if values.max() <= 4095 else ("16-bit", 65535)
     low, high = window or (0, top)
     return Image.fromarray(scale_to_bytes(values, low, high)), depth
 
 
-def _to_pixels(picture: Image.Image, decoding: Decoding) -> Pixels:
-    picture = picture.convert("L" if decoding.channels == 1 else "RGB")
+def _to_pixels(image: Image.Image, decoding: Decoding) -> Pixels:
+    image = image.convert("L" if decoding.channels == 1 else "RGB")
     square, method = (decoding.size, decoding.size), Image.Resampling.BILINEAR
     if decoding.fit == "crop":
-        picture = ImageOps.fit(picture, square, method)
+        image = ImageOps.fit(image, square, method)
     elif decoding.fit == "pad":
-        scale = decoding.size / max(picture.size)
-        width, height = (max(1, round(side * scale)) for side in picture.size)
-        canvas = Image.new(picture.mode, square)
+        scale = decoding.size / max(image.size)
+        width, height = (max(1, round(side * scale)) for side in image.size)
+        canvas = Image.new(image.mode, square)
         corner = ((decoding.size - width) // 2, (decoding.size - height) // 2)
-        canvas.paste(picture.resize((width, height), method), corner)
-        picture = canvas
+        canvas.paste(image.resize((width, height), method), corner)
+        image = canvas
     else:
-        picture = picture.resize(square, method)
-    pixels = np.asarray(picture)  # (size, size) or (size, size, 3)
+        image = image.resize(square, method)
+    pixels = np.asarray(image)  # (size, size) or (size, size, 3)
     return np.ascontiguousarray(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))

@@ -1,9 +1,9 @@
-"""One DICOM picture as 8-bit pixels, black to white as a viewer would show it.
+"""Read a DICOM image as 8-bit pixels, as a viewer would show it.
 
 Stored values go through the file's modality transform (rescale slope and intercept, or its table),
-then through the given ``window``, else the file's own window or table, else the full range its bits
-can hold; MONOCHROME1 is inverted so that high means bright. Only the elements that describe
-the picture are parsed: names and other patient data are never read.
+then through the given ``window``, or the file's own window or table, or the full range of its
+bits. MONOCHROME1 is inverted so that high means bright. Only the elements that describe the image
+are parsed: names and other patient data are never read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ELEMENTS = [
 
 
 def read_dicom(path: Path, window: tuple[float, float] | None) -> Pixels:
-    """Grey (rows, columns) or colour (rows, columns, 3)."""
+    """The image, grey (rows, columns) or colour (rows, columns, 3)."""
     try:
         from pydicom import dcmread
         from pydicom.errors import InvalidDicomError
@@ -45,30 +45,30 @@ def read_dicom(path: Path, window: tuple[float, float] | None) -> Pixels:
     except InvalidDicomError:
         raise BadImage(UNREADABLE_IMAGE, "no DICOM header") from None
     if "PixelData" not in data or "Rows" not in data:
-        raise BadImage(UNSUPPORTED_IMAGE, "a DICOM file without a picture")
+        raise BadImage(UNSUPPORTED_IMAGE, "a DICOM file without an image")
     check_pixel_count(int(data.Columns), int(data.Rows))
     if int(data.get("NumberOfFrames") or 1) != 1:
-        raise BadImage(UNSUPPORTED_IMAGE, "several pictures in one DICOM file")
+        raise BadImage(UNSUPPORTED_IMAGE, "several images in one DICOM file")
     stored = _stored_values(data)
-    meaning = str(data.PhotometricInterpretation)
-    if stored.ndim == 3 and data.BitsAllocated == 8 and meaning != "PALETTE COLOR":
+    interpretation = str(data.PhotometricInterpretation)
+    if stored.ndim == 3 and data.BitsAllocated == 8 and interpretation != "PALETTE COLOR":
         return stored.astype(np.uint8)
-    if meaning not in ("MONOCHROME1", "MONOCHROME2"):
-        raise BadImage(UNSUPPORTED_IMAGE, f"DICOM pixels of type {meaning}")
-    grey = _through_window(apply_modality_lut(stored, data), data, window)
-    return 255 - grey if meaning == "MONOCHROME1" else grey
+    if interpretation not in ("MONOCHROME1", "MONOCHROME2"):
+        raise BadImage(UNSUPPORTED_IMAGE, f"DICOM pixels of type {interpretation}")
+    grey = _apply_window(apply_modality_lut(stored, data), data, window)
+    return 255 - grey if interpretation == "MONOCHROME1" else grey
 
 
 def _stored_values(data: Any) -> NDArray[np.generic]:
     try:
         return np.asarray(data.pixel_array)
-    except (RuntimeError, NotImplementedError):  # pydicom's answer when a decoder is absent
+    except (RuntimeError, NotImplementedError):  # raised by pydicom if a decoder is missing
         syntax = data.file_meta.TransferSyntaxUID.name
         detail = f"no installed decoder reads {syntax} (pylibjpeg adds some)"
         raise BadImage(UNSUPPORTED_IMAGE, detail) from None
 
 
-def _through_window(
+def _apply_window(
     values: NDArray[np.generic], data: Any, window: tuple[float, float] | None
 ) -> Pixels:
     if window is not None:
@@ -91,7 +91,7 @@ def _through_window(
 
 
 def _full_range(data: Any) -> tuple[float, float]:
-    """What the stored bits can hold, after the rescale."""
+    """The range of the stored bits after the modality transform."""
     bits = int(data.BitsStored)
     lowest = -(2 ** (bits - 1)) if data.PixelRepresentation else 0
     ends = np.array([lowest, lowest + 2**bits - 1], dtype=np.float64)
@@ -102,7 +102,7 @@ def _full_range(data: Any) -> tuple[float, float]:
 
 
 def _first(value: Any) -> float | None:
-    """A window may be given several times over; the first is the one viewers show."""
+    """The first of several windows, which is the one that viewers show."""
     if value is None or value == "":
         return None
     several = not isinstance(value, (str, int, float)) and hasattr(value, "__len__")

@@ -1,4 +1,4 @@
-"""The image files of folders by name: one look at a folder instead of one per image."""
+"""Index of image files by name: each folder is listed once, instead of one lookup per image."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fedquilt.data.published.origin import Origin
 
 @dataclass(frozen=True)
 class ImageFolders:
-    """Where the images of a published data set may be."""
+    """The folders in which the images of a published data set may be."""
 
     origin: Origin
     root: Path
-    patterns: tuple[str, ...]  # of folders below the root, which is searched last itself
-    expected: str  # the same in words
+    patterns: tuple[str, ...]  # of folders below the root; the root is searched last
+    expected: str  # the folders in words, for error messages
 
     def locate(self, names: Sequence[str]) -> list[Path]:
-        """The file of each name; its ending may be another, so that converted images do too."""
+        """The file of each name; the ending may differ, so that converted images are found."""
         index = self.index()
         stems = [image_stem(name) for name in names]
         missing = [name for name, stem in zip(names, stems) if stem not in index]
@@ -33,13 +33,13 @@ class ImageFolders:
         return [index[stem] for stem in stems]
 
     def index(self) -> dict[str, Path]:
-        """All image files by name without ending; the first folder that has one wins."""
+        """All image files by name without ending; the first folder with a name wins."""
         found: dict[str, Path] = {}
         for folder in self._folders():
             with self.origin.reading(folder), os.scandir(folder) as entries:
                 for entry in entries:
                     stem = image_stem(entry.name)
-                    if stem != entry.name and entry.is_file():  # no folder, no broken link
+                    if stem != entry.name and entry.is_file():  # not a folder or a broken link
                         found.setdefault(stem, folder / entry.name)
         return found
 
@@ -49,6 +49,6 @@ class ImageFolders:
 
 
 def image_stem(name: str) -> str:
-    """``a.png`` is ``a``; a name that does not end like an image file stays as it is."""
+    """``a`` for ``a.png``; a name without an image ending is left unchanged."""
     stem, suffix = os.path.splitext(name)  # noqa: PTH122 (a name, not a path)
     return stem if suffix.lower() in SUFFIXES else name

@@ -1,4 +1,4 @@
-"""One image file: where it may lie, how its pixels are scaled and fitted, and how it can be bad."""
+"""Image files: allowed names, scaling and fitting of pixels, and errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_names_that_leave_the_folder_are_refused(tmp_path: Path, name: str) -> N
     assert caught.value.kind is UNSAFE_NAME
 
 
-def test_links_may_lead_around_inside_but_not_out(tmp_path: Path) -> None:
+def test_links_must_stay_inside_the_folder(tmp_path: Path) -> None:
     outside = write_grey(tmp_path / "secret.png", 1)
     inside = write_grey(tmp_path / "images" / "a" / "x.png", 1)
     folder = tmp_path / "images"
@@ -51,13 +51,13 @@ def test_links_may_lead_around_inside_but_not_out(tmp_path: Path) -> None:
     (folder / "around").symlink_to(tmp_path)
     assert find_image(folder, "in.png") == inside
     for name in ("out.png", "around/secret.png"):
-        with pytest.raises(BadImage, match="leads out of the folder"):
+        with pytest.raises(BadImage, match="points outside the folder"):
             find_image(folder, name)
 
 
 def test_what_is_not_a_file_is_missing(tmp_path: Path) -> None:
     (tmp_path / "folder.png").mkdir()
-    os.mkfifo(tmp_path / "pipe.png")  # opening it would wait for ever
+    os.mkfifo(tmp_path / "pipe.png")  # opening it would block forever
     (tmp_path / "loop.png").symlink_to(tmp_path / "loop.png")
     for name in ("folder.png", "pipe.png", "loop.png", "none.png", "x" * 5000):
         with pytest.raises(BadImage, match="add the files") as caught:
@@ -120,7 +120,7 @@ def test_transparency_is_laid_over_black_and_palettes_are_read(tmp_path: Path) -
     ]
 
 
-def test_exif_orientation_turns_the_picture(tmp_path: Path) -> None:
+def test_exif_orientation_rotates_the_image(tmp_path: Path) -> None:
     picture = Image.fromarray(np.array([[0] * 8 + [255] * 8] * 16, dtype=np.uint8))
     exif = Image.Exif()
     exif[0x0112] = 6  # to be shown turned clockwise: the bright right half goes to the bottom
@@ -131,7 +131,7 @@ def test_exif_orientation_turns_the_picture(tmp_path: Path) -> None:
 
 
 def test_fits(tmp_path: Path) -> None:
-    """A picture twice as wide as high: black quarter, white half, black quarter."""
+    """An image twice as wide as high: black quarter, white half, black quarter."""
     wide = np.zeros((8, 16), dtype=np.uint8)
     wide[:, 4:12] = 255
     Image.fromarray(wide).save(tmp_path / "x.png")
@@ -151,7 +151,7 @@ def test_extreme_shapes_still_become_squares(tmp_path: Path, fit: Any) -> None:
     assert decode_image(path, Decoding(4, 1, fit)).pixels.shape == (1, 4, 4)
 
 
-def test_damaged_files_are_told_without_their_name(tmp_path: Path) -> None:
+def test_errors_of_damaged_files_do_not_name_them(tmp_path: Path) -> None:
     Image.fromarray(noise((64, 64, 3))).save(tmp_path / "good.jpg")
     Image.fromarray(noise((64, 64, 3))).save(tmp_path / "good.png")
     jpeg, png = (tmp_path / "good.jpg").read_bytes(), (tmp_path / "good.png").read_bytes()
@@ -174,7 +174,7 @@ def test_other_formats_and_several_pages_are_refused(tmp_path: Path) -> None:
         decode_image(tmp_path / "x.bmp", SMALL)
     pages = [Image.new("L", (4, 4)), Image.new("L", (4, 4))]
     pages[0].save(tmp_path / "x.tif", save_all=True, append_images=pages[1:])
-    with pytest.raises(BadImage, match="several pictures in one file"):
+    with pytest.raises(BadImage, match="several images in one file"):
         decode_image(tmp_path / "x.tif", SMALL)
 
 
@@ -198,7 +198,7 @@ def grey_of(path: Path, window: tuple[float, float] | None = None) -> list[list[
 
 def test_dicom_full_range_rescale_and_inversion(tmp_path: Path) -> None:
     values = np.array([[0, 4095], [819, 1638]], dtype=np.uint16)
-    path = tmp_path / "x"  # known by its content, not its ending
+    path = tmp_path / "x"  # recognised by its content, not its ending
     write_dicom(path, values, BitsStored=12, HighBit=11)
     assert grey_of(path) == [[0, 255], [51, 102]]
     write_dicom(path, values, BitsStored=12, HighBit=11, PhotometricInterpretation="MONOCHROME1")
@@ -240,7 +240,7 @@ def test_dicom_colour_and_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     plain = np.zeros((2, 2), dtype=np.uint8)
     for elements, hint in (
         ({"PhotometricInterpretation": "PALETTE COLOR"}, "PALETTE COLOR"),
-        ({"NumberOfFrames": 2, "PixelData": bytes(8)}, "several pictures"),
+        ({"NumberOfFrames": 2, "PixelData": bytes(8)}, "several images"),
         ({"Rows": 60000, "Columns": 60000}, "60000 x 60000 pixels"),
         ({"PixelData": b"\0\0"}, "damaged"),
     ):

@@ -1,4 +1,4 @@
-"""The cache file: shared, resumed, never half-finished, never in memory."""
+"""The cache file is shared, resumed, complete or absent, and memory-mapped."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TINY = Decoding(size=4, channels=1)
 
 
 def make_files(folder: Path, count: int) -> list[ImageFile]:
-    """Image i is all of value i."""
+    """Every pixel of image i is i."""
     return [ImageFile(f"{i}.png", write_grey(folder / f"{i}.png", i), i + 2) for i in range(count)]
 
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the images that were really decoded, in a list that fills."""
+    """The names of the decoded images, collected while the test runs."""
     names: list[str] = []
 
     def watched(path: Path, decoding: Decoding) -> Decoded:
@@ -72,7 +72,7 @@ def test_a_changed_image_order_or_setting_makes_a_new_file(
     assert len(list(cache.glob("*.u8"))) == 4
 
 
-def test_an_interrupted_decode_is_not_used_and_goes_on(
+def test_an_interrupted_decode_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoded: list[str]
 ) -> None:
     files, cache = make_files(tmp_path / "images", 10), tmp_path / "cache"
@@ -100,7 +100,7 @@ def test_an_interrupted_decode_is_not_used_and_goes_on(
     assert len(decoded) == 10 - kept
 
 
-def test_a_complete_file_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
+def test_a_truncated_file_is_made_again(tmp_path: Path) -> None:
     files, cache = make_files(tmp_path / "images", 3), tmp_path / "cache"
     del files[0]
     cached_images(files, TINY, cache)
@@ -109,7 +109,7 @@ def test_a_complete_file_that_was_cut_short_is_made_again(tmp_path: Path) -> Non
     assert cached_images(files, TINY, cache)[:, 0, 0, 0].tolist() == [1, 2]
 
 
-def test_all_bad_images_are_told_at_once_by_line_and_nothing_is_left(tmp_path: Path) -> None:
+def test_all_bad_images_are_reported_by_line_and_no_file_is_left(tmp_path: Path) -> None:
     files, cache = make_files(tmp_path / "images", 6), tmp_path / "cache"
     for file in (files[1], files[4]):
         file.path.write_bytes(file.path.read_bytes()[:30])
@@ -129,7 +129,7 @@ def test_runs_that_start_together_decode_once(tmp_path: Path, decoded: list[str]
     assert len(decoded) == 40
 
 
-def test_too_little_space_is_told_before_decoding(
+def test_too_little_space_is_reported_before_decoding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoded: list[str]
 ) -> None:
     usage = namedtuple("usage", "total used free")(0, 0, 47)

@@ -130,7 +130,7 @@ def test_images_and_folders_without_permission_are_reported(
 
     source = make("ham10000", write_ham10000(tmp_path / "files"))
     with monkeypatch.context() as patch:
-        patch.setattr("fedquilt.data.images.decoding._read_picture", refuse)
+        patch.setattr("fedquilt.data.images.decoding._read_image", refuse)
         with pytest.raises(UserError, match=r"ISIC_\d+\.jpg: no permission to read it"):
             source.load(tmp_path / "cache")
     monkeypatch.setattr("fedquilt.data.images.index.os.scandir", refuse)

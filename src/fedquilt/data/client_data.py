@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from fedquilt.core.errors import UserError
 from fedquilt.data.allocation import Holding
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.splits import stratified_halves
@@ -109,6 +110,15 @@ class ClientData:
     def images_of_several_classes(self) -> int:
         """The number of images with annotated positives of more than one class."""
         return int((self.positives().sum(1) > 1).sum())
+
+    def require_one_class_per_image(self, advice: str) -> None:
+        """Raise UserError, ending in ``advice``, if an image is positive for several classes."""
+        several = self.images_of_several_classes()
+        if several:
+            raise UserError(
+                f"client {self.name!r} holds {several} images that are positive for several "
+                f"classes; {advice}"
+            )
 
 
 def _numbered(groups: Sequence[str] | None, indices: Tensor) -> Tensor | None:

@@ -24,7 +24,7 @@ from fedquilt.losses.pseudo_labels import (
 )
 from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Local, Stage, State
-from fedquilt.training.parts import DeclaredPart, MeanPart
+from fedquilt.training.parts import DeclaredPart, per_class_mean
 from fedquilt.training.task import Task
 
 WARM_UP = "warm-up"
@@ -61,10 +61,7 @@ class CBAFed(WeightedAveraging):
     @property
     def parts(self) -> Mapping[str, DeclaredPart]:
         # All classes or none: the body's weight is their sum, from which one could be computed.
-        share = MeanPart(
-            shape=("classes",), weight=("classes",), start=None, provenance="every class"
-        )
-        return {"class_share": share}
+        return {"class_share": per_class_mean("every class", start=None)}
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         thresholds = torch.full((task.class_count,), self.threshold_range[1])
@@ -107,14 +104,13 @@ class CBAFed(WeightedAveraging):
 
     def update(self, server: State, totals: Totals) -> State:
         state = super().update(server, totals)
-        done = int(server["rounds_done"])
-        weights, saved = self.mixed(state["weights"], server["saved"], done)
-        thresholds = server["thresholds"]
-        if bool((totals.weight("class_share") > 0).all()):  # not if every site had to keep quiet
+        done = server["rounds_done"]
+        weights, saved = self.mixed(state["weights"], server["saved"], int(done))
+        if bool((totals.weight("class_share") > 0).all()):  # a disclosure floor may withhold all
             share = totals.mean("class_share")
             thresholds = class_thresholds(share, self.threshold_base, *self.threshold_range)
-        new = {"weights": weights, "saved": saved, "thresholds": thresholds}
-        return {**state, **new, "rounds_done": server["rounds_done"] + 1}
+            state["thresholds"] = thresholds
+        return {**state, "weights": weights, "saved": saved, "rounds_done": done + 1}
 
     def mixed(self, weights: Weights, saved: Weights, round_index: int) -> tuple[Weights, Weights]:
         """The residual connection: the model after a round, and the one saved for the next mix."""

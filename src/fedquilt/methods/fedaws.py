@@ -101,9 +101,6 @@ class FedAwS(WeightedAveraging):
     def client_weights(self, received: State, state: State) -> Weights:
         return {**received["weights"], ROWS: scatter_rows(**received["own"])}
 
-    def initial_weights(self, local: Local) -> Weights:
-        return self.client_weights(local.received, local.state)
-
     def stages(self, round_index: int) -> tuple[Stage, ...]:
         return (Stage(frozen=("head.",) if self.fixed_rows else ()),)
 

@@ -39,7 +39,7 @@ from fedquilt.training.averaging import (
 )
 from fedquilt.training.local_training import LocalTraining
 from fedquilt.training.method import Local, State
-from fedquilt.training.parts import DeclaredPart, MeanPart
+from fedquilt.training.parts import DeclaredPart, head_rows_mean
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
@@ -126,19 +126,14 @@ class FedLSM(WeightedAveraging):
         return super().init_server(weights, task, survey) | {"class_weight": weight}
 
     def init_client(self, data: ClientData) -> State:
-        several = data.images_of_several_classes()
-        if self.labels == "single" and several:
-            found = f"client {data.name!r} has {several} images of several classes"
-            raise UserError(f"{found}; set fedlsm.labels to 'multi'")
+        if self.labels == "single":
+            data.require_one_class_per_image("set method.labels to 'multi'")
         return {"tags": no_tags(data.known)}
 
     @property
     def parts(self) -> Mapping[str, DeclaredPart]:
-        if not self.draw_counts:
-            return {}
-        rows = head_provenance(self.head_rows)
-        spare = MeanPart(shape="head", weight=("classes",), provenance=rows, start=None)
-        return {SPARE_ROWS: spare}
+        spare = head_rows_mean(head_provenance(self.head_rows))
+        return {SPARE_ROWS: spare} if self.draw_counts else {}
 
     @property
     def provenance(self) -> Mapping[str, Provenance]:

@@ -27,7 +27,7 @@ from fedquilt.losses.prototypes import (
 from fedquilt.losses.pseudo_labels import NO_TAG, no_tags
 from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Local, Stage, State
-from fedquilt.training.parts import DeclaredPart, MeanPart
+from fedquilt.training.parts import DeclaredPart, MeanPart, per_class_mean
 from fedquilt.training.task import Task
 
 WARM_UP = "warm-up"
@@ -89,12 +89,8 @@ class FedMLP(WeightedAveraging):
             "prototypes": MeanPart(
                 shape=("classes", 2, "features"), weight=("classes", 2), provenance="sides"
             ),
-            "difficulty": MeanPart(
-                shape=("classes",),
-                weight=("classes",),
-                start=1.0,  # until somebody reports, as in the public code
-                provenance="annotated or not",
-            ),
+            # 1 until somebody reports, as in the public code.
+            "difficulty": per_class_mean("annotated or not", start=1.0),
         }
 
     def views(self, round_index: int) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
-from fedquilt.core.payload import Gather, Update
+from fedquilt.core.payload import Update
 from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights, without
 from fedquilt.data.batches import Batch
@@ -24,6 +24,7 @@ from fedquilt.training.provenance import Provenance
 from fedquilt.training.schedules import gaussian_ramp
 from fedquilt.training.task import Task
 from fedquilt.training.whole_models import (
+    clean_clients,
     distance_aware_weights,
     distances_to_nearest,
     inner_products,
@@ -77,7 +78,7 @@ class FedNoRo(WeightedAveraging):
     def expected_update(self, received: State, task: Task) -> Update:
         if not self.distance_aware:
             return super().expected_update(received, task)
-        return _judged_model(whole_model(received["weights"], task.layout, 0), is_clean=False)
+        return whole_model(received["weights"], task.layout, 0, is_clean=False)
 
     @property
     def provenance(self) -> Mapping[str, Provenance]:
@@ -108,24 +109,17 @@ class FedNoRo(WeightedAveraging):
         state = without(local.state, "teacher_share")
         if not self.distance_aware:
             return self.weights_update(local, weights), state
-        change = change_of(weights, local.received["weights"])
-        model = whole_model(change, local.layout, len(local.data))
-        return _judged_model(model, is_clean=local.data.is_complete), state
+        change, data = change_of(weights, local.received["weights"]), local.data
+        return whole_model(change, local.layout, len(data), is_clean=data.is_complete), state
 
     def update(self, server: State, totals: Totals) -> State:
         if not self.distance_aware:
             return super().update(server, totals)
         changes, images = whole_models(totals)
-        verdicts = totals.each("is_clean")
-        is_clean = torch.stack([verdicts[name] for name in sorted(verdicts)]) > 0
-        distances = distances_to_nearest(inner_products(changes), is_clean)
+        distances = distances_to_nearest(inner_products(changes), clean_clients(totals))
         shares = distance_aware_weights(images, distances)
         return self.moved(server, *mixed_models(server["weights"], totals, changes, shares))
 
     def teacher_share(self, round_index: int) -> float:
         """w_t: how much of the loss is the teacher's."""
         return self.distillation * gaussian_ramp(round_index, self.ramp_start, self.ramp_end)
-
-
-def _judged_model(model: Update, *, is_clean: bool) -> Update:
-    return {**model, "is_clean": Gather(torch.tensor(float(is_clean)))}

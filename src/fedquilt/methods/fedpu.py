@@ -56,7 +56,7 @@ class FedPU(FedAvgPL):
         positive_only = (positives > 0) & (positives == annotated) & (annotated < len(data))
         owned = positives > 0 if self.risk == "softmax" else positive_only
         if self.risk == "softmax":
-            _refuse_several_classes(data)
+            data.require_one_class_per_image("set method.risk to 'non-negative'")
         prior = self._prior(data, owned)
         return super().init_client(data) | {"owned": owned, "prior": prior}
 
@@ -92,12 +92,3 @@ class FedPU(FedAvgPL):
         share = binary_count / (binary_count + owned_count).clamp(min=1)
         unlabelled = risks.sum() / owned_count.clamp(min=1)
         return share * supervised + (1 - share) * unlabelled
-
-
-def _refuse_several_classes(data: ClientData) -> None:
-    several = data.images_of_several_classes()
-    if several:
-        raise UserError(
-            f"{several} images of client {data.name!r} are positive for several classes, and "
-            "method.risk = 'softmax' is for one class an image; use 'non-negative'"
-        )

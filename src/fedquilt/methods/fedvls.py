@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedquilt.core.errors import UserError
 from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
 from fedquilt.losses.class_prior import (
@@ -50,13 +49,8 @@ class FedVLS(WeightedAveraging):
 
     def init_client(self, data: ClientData) -> State:
         positives = data.positive_counts()
-        several = data.images_of_several_classes()
-        if self.labels == "single" and several:
-            raise UserError(
-                f"client {data.name!r} holds {several} images that are positive for several "
-                "classes; set method.labels to 'multi', or use the default variant"
-            )
         if self.labels == "single":
+            data.require_one_class_per_image("set method.labels to 'multi'")
             prior = positives / positives.sum().clamp(min=1)
         else:
             prior = clamp_prior(positives / data.annotated_counts().clamp(min=1), len(data))

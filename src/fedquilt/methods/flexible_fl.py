@@ -50,9 +50,6 @@ class FlexibleFL(WeightedAveraging):
         head = {name: weights[name] for name in task.layout.head}
         return super().init_server(weights, task, survey) | {"first_head": head}
 
-    def initial_weights(self, local: Local) -> Weights:
-        return self.client_weights(local.received, local.state)
-
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         head = {name: weights[name] for name in local.layout.head}
         if self._is_private(local.round_index):

@@ -16,7 +16,7 @@ from fedquilt.losses.cross_entropy import masked_bce, masked_mean
 from fedquilt.losses.distillation import squared_gap
 from fedquilt.training.averaging import HeadRows, WeightedAveraging, mean_change, moved_buffers
 from fedquilt.training.method import Local, State
-from fedquilt.training.parts import DeclaredPart, MeanPart
+from fedquilt.training.parts import DeclaredPart, head_rows_mean
 from fedquilt.training.schedules import gaussian_ramp
 
 
@@ -46,10 +46,7 @@ class FSSL(WeightedAveraging):
         if self.labelled_weight == 1:
             return {}
         # The head once more, weighted by the images on which the class is not annotated.
-        rows = MeanPart(
-            shape="head", weight=("classes",), provenance="annotated or not", start=None
-        )
-        return {"other_rows": rows}
+        return {"other_rows": head_rows_mean("annotated or not")}
 
     def begin(self, local: Local) -> State:
         ramp = gaussian_ramp(local.round_index, 0, self.ramp_rounds)

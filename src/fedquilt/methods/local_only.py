@@ -22,9 +22,6 @@ class LocalOnly(WeightedAveraging):
     def expected_update(self, received: State, task: Task) -> Update:
         return {}
 
-    def initial_weights(self, local: Local) -> Weights:
-        return self.client_weights(local.received, local.state)
-
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         return {}, {**local.state, "weights": weights}
 

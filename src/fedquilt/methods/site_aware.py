@@ -85,9 +85,12 @@ class SiteAware(WeightedAveraging):
         return replace(wanted, head="site-aware", head_settings=settings)
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
+        return super().init_server(weights, task, survey) | self._graph("first_graph", weights)
+
+    def _graph(self, key: str, weights: Weights) -> State:
+        """The private graph network, without the edges, which are computed from labels."""
         graph = shared_weights(private_weights(weights, self.private), (EDGES,))
-        server = super().init_server(weights, task, survey)
-        return server | ({"first_graph": graph} if graph else {})
+        return {key: graph} if graph else {}
 
     def init_client(self, data: ClientData) -> State:
         if len(data) < 2 or self.training.batch_size < 2:
@@ -101,9 +104,6 @@ class SiteAware(WeightedAveraging):
         state = super().init_client(data) | {"balance": balance}
         return state | ({"edges": edge_rates(data.labels, data.known)} if self.graph else {})
 
-    def initial_weights(self, local: Local) -> Weights:
-        return self.client_weights(local.received, local.state)
-
     def loss(self, local: Local, batch: Batch) -> Tensor:
         if not self.balanced:
             return super().loss(local, batch)
@@ -113,9 +113,7 @@ class SiteAware(WeightedAveraging):
         return balanced_bce(logits, labels, known, state["balance"], state["positive_weight"])
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
-        graph = shared_weights(private_weights(weights, self.private), (EDGES,))
-        kept = local.state | ({"graph": graph} if graph else {})
-        return self.weights_update(local, weights), kept
+        return self.weights_update(local, weights), local.state | self._graph("graph", weights)
 
     def global_weights(self, server: State) -> Weights | None:
         return None if self.graph else super().global_weights(server)

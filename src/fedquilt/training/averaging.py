@@ -168,7 +168,8 @@ class WeightedAveraging(Method):
     @property
     def provenance(self) -> Mapping[str, Provenance]:
         head = head_provenance(self.head_rows)
-        return {"body": "images", "buffers": "images", "head": head, **super().provenance}
+        declared = super().provenance
+        return {**declared, "body": "images", "head": head, "buffers": "images", **declared}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         return self.supervised_loss(local, local.model(batch.views[0]).logits, batch)

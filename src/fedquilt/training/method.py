@@ -146,8 +146,7 @@ class Method(ABC):
 
     def initial_weights(self, local: Local) -> Weights:
         """The weights that local training starts from."""
-        weights: Weights = local.received["weights"]
-        return weights
+        return self.client_weights(local.received, local.state)
 
     def begin(self, local: Local) -> State:
         """The client's state for this round."""

@@ -73,6 +73,16 @@ class SumPart:
 DeclaredPart: TypeAlias = MeanPart | SumPart
 
 
+def per_class_mean(provenance: Provenance, *, start: float | None = 0.0) -> MeanPart:
+    """A number per class, each with its own weight."""
+    return MeanPart(shape=("classes",), weight=("classes",), provenance=provenance, start=start)
+
+
+def head_rows_mean(provenance: Provenance) -> MeanPart:
+    """The head's change once more, with other weights per class; it is used up in the round."""
+    return MeanPart(shape="head", weight=("classes",), provenance=provenance, start=None)
+
+
 def _lengths(axes: Iterable[Axis], task: Task) -> tuple[int, ...]:
     def length(axis: Axis) -> int:
         if isinstance(axis, int):

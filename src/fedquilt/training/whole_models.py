@@ -35,10 +35,19 @@ def distance_aware_weights(images: Tensor, distances: Tensor) -> Tensor:
     return weights / weights.sum()
 
 
-def whole_model(weights: Weights, layout: Layout, images: int) -> Update:
-    """A client's model, for a server that has to see each one alone, and its images."""
+def whole_model(
+    weights: Weights, layout: Layout, images: int, *, is_clean: bool | None = None
+) -> Update:
+    """A client's model and its number of images; if given, also whether its labels are complete."""
     gathered = {part: Gather(leaves) for part, leaves in split(weights, layout).items()}
-    return {**gathered, "images": Gather(torch.tensor(float(images)), is_weight=True)}
+    clean = {} if is_clean is None else {"is_clean": Gather(torch.tensor(float(is_clean)))}
+    return {**gathered, "images": Gather(torch.tensor(float(images)), is_weight=True), **clean}
+
+
+def clean_clients(totals: Totals) -> Tensor:
+    """(clients,) bool, by clients' names: whose labels are complete."""
+    found = totals.each("is_clean")
+    return torch.stack([found[name] for name in sorted(found)]) > 0
 
 
 def whole_models(totals: Totals) -> tuple[list[Weights], Tensor]:

@@ -33,7 +33,7 @@ class Mean:
 
     value: Tree
     weight: float | Tensor
-    needs_weight: bool = False  # an update whose weight is 0 throughout is refused
+    needs_weight: bool = False  # refuse an update in which all weights are 0
 
 
 @dataclass(frozen=True)

@@ -103,9 +103,9 @@ def _variant(kind: Any, name: str | None, where: str) -> dict[str, Any]:
 
 
 def _with_fixed(kind: Any, settings: dict[str, Any], where: str) -> Any:
-    """Take the fixed settings out, and return the class that has them: ``kind`` or a subclass.
+    """Remove the fixed settings and return the class that has them: ``kind`` or a subclass.
 
-    A setting that only a subclass changes is no field: the class itself stands for its value.
+    A fixed setting is not a field: only a subclass changes it, so the class determines its value.
     """
     fixed = getattr(kind, "fixed", {})
     given = {key: settings.pop(key) for key in fixed if key in settings}
@@ -184,7 +184,7 @@ def plain(value: Any, tables: Tables) -> Any:
 
 
 def _name_of(kind: type, table: Mapping[str, str]) -> str:
-    """The name of the class in the table; a subclass with fixed settings has its parent's."""
+    """Return the class's name in the table; a subclass with fixed settings has its parent's."""
     names = {entry: name for name, entry in table.items()}
     candidates = [kind, *(base for base in kind.__mro__[1:] if "fixed" in vars(kind))]
     for each in candidates:

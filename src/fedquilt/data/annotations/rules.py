@@ -48,7 +48,10 @@ class Full(Annotation):
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded(Annotation):
-    """Keeps the annotations of the data: nothing is hidden, blank cells stay unannotated."""
+    """Keeps the annotations of the data.
+
+    Nothing is hidden; blank cells stay unannotated.
+    """
 
     def mask(self, clients: tuple[str, ...], classes: tuple[str, ...], seed: int) -> Tensor:
         return torch.ones(len(clients), len(classes), dtype=torch.bool)

@@ -24,6 +24,7 @@ from fedquilt.metrics.evaluation import Evaluation
 from fedquilt.models.spec import ModelSpec
 from fedquilt.recipes.catalogue import recipe_paths
 from fedquilt.recipes.recipe import Recipe, read_recipe
+from fedquilt.recipes.source_docs import read_class
 from fedquilt.training.method import Method
 
 
@@ -49,6 +50,15 @@ def test_worked_example_of_contributing_does_what_it_says(worked_example: type[M
         assert same_bits(ours, plain) == is_same
     alike = federation.train(_quick(worked_example(power=0.0)))
     assert same_bits(alike, federation.train(_quick(FedAvgPL(weighting="uniform"))))
+
+
+@pytest.mark.usefixtures("worked_example")
+def test_inherited_settings_of_the_worked_example_are_listed():
+    """``fedquilt list methods --verbose`` reads them from source, through fedquilt's own names."""
+    names = [field.name for field in read_class("label_weighted:LabelWeighted").fields]
+    assert names[0] == "training"
+    assert "head_rows" in names
+    assert names[-1] == "power"
 
 
 def test_recipe_of_the_page_runs_from_python_as_shown(

@@ -178,7 +178,7 @@ def find_definition(module_name: str, name: str) -> Definition | None:
     module = read_module(module_name)
     if module is None:
         return None
-    for statement in module.tree.body:
+    for statement in _statements(module.tree):
         if isinstance(statement, ast.ClassDef) and statement.name == name:
             return ClassDefinition(module, statement)
         if isinstance(statement, ast.Assign) and _is_name(statement.targets[0], name):
@@ -190,6 +190,12 @@ def find_definition(module_name: str, name: str) -> Definition | None:
                 if (alias.asname or alias.name) == name:
                     return _find_imported(module, statement, alias.name)
     return None
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """The module's statements, and those below an ``if``: fedquilt imports its names lazily."""
+    for statement in tree.body:
+        yield from statement.body if isinstance(statement, ast.If) else [statement]
 
 
 def _is_name(target: ast.expr, name: str) -> bool:

@@ -1,1 +1,1 @@
-"""Checks of a user's folder before any training, and the map of who annotates what."""
+"""Checks of a user's images and labels before training, and the annotation map."""

@@ -1,4 +1,4 @@
-"""AnnotationMap: which site annotated which class, how often, and what that means for a study."""
+"""AnnotationMap: annotated images per site and class, and warnings that follow from it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-WHOLE_SET = "all images"  # the one row of a map without sites
-DISCLOSURE_FLOOR = 10  # fewest positives from which a deployment releases a class prototype
+WHOLE_SET = "all images"  # the only row of a map without sites
+DISCLOSURE_FLOOR = 10  # fewest positives with which a deployment releases a class prototype
 SMALL_SITE = 20  # images
 
 Counts = tuple[tuple[int, ...], ...]  # sites x classes
@@ -18,10 +18,10 @@ Counts = tuple[tuple[int, ...], ...]  # sites x classes
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotationMap:
-    """Counts per site and class; an entry that is not annotated is neither positive nor negative.
+    """Counts per site and class; an unannotated entry is neither positive nor negative.
 
     ``images[s]`` counts the images of ``sites[s]``; ``annotated[s][c]`` those with a known label of
-    ``classes[c]``, of which ``positives[s][c]`` are present.
+    ``classes[c]``, of which ``positives[s][c]`` are positive.
     """
 
     classes: tuple[str, ...]
@@ -33,7 +33,7 @@ class AnnotationMap:
     @property
     def negatives(self) -> Counts:
         return tuple(
-            tuple(known - present for known, present in zip(*rows))
+            tuple(known - positive for known, positive in zip(*rows))
             for rows in zip(self.annotated, self.positives)
         )
 
@@ -46,6 +46,7 @@ class AnnotationMap:
         return tuple(map(sum, zip(*self.positives)))
 
     def annotating_sites(self, class_index: int) -> tuple[str, ...]:
+        """The sites that annotated the class in at least one image."""
         return tuple(s for s, row in zip(self.sites, self.annotated) if row[class_index])
 
     def to_dict(self) -> dict[str, object]:
@@ -61,8 +62,8 @@ class AnnotationMap:
                 "annotated": list(self.total_annotated),
                 "positives": list(self.total_positives),
                 "negatives": [
-                    known - present
-                    for known, present in zip(self.total_annotated, self.total_positives)
+                    known - positive
+                    for known, positive in zip(self.total_annotated, self.total_positives)
                 ],
             },
         }
@@ -71,22 +72,22 @@ class AnnotationMap:
 def build_annotation_map(
     labels: Tensor, known: Tensor, classes: Sequence[str], sites: Sequence[str] | None = None
 ) -> AnnotationMap:
-    """Count ``labels`` and ``known`` (N, C) by site; sites in alphabetical order, 2 before 10."""
+    """Count ``labels`` and ``known`` (N, C) by site; sites in natural order, 2 before 10."""
     names = sorted(set(sites), key=_natural_sort_key) if sites is not None else [WHOLE_SET]
     index_of = {name: index for index, name in enumerate(names)}
-    site_of_row = torch.zeros(len(known), dtype=torch.int64)
+    site_of = torch.zeros(len(known), dtype=torch.int64)
     if sites is not None:
-        site_of_row = torch.tensor([index_of[site] for site in sites], dtype=torch.int64)
+        site_of = torch.tensor([index_of[site] for site in sites], dtype=torch.int64)
 
     def count(entries: Tensor) -> Counts:
         table = torch.zeros(len(names), len(classes), dtype=torch.int64)
-        table.index_add_(0, site_of_row, entries.long().cpu())
+        table.index_add_(0, site_of, entries.long().cpu())
         return tuple(map(tuple, table.tolist()))
 
     return AnnotationMap(
         classes=tuple(classes),
         sites=tuple(names),
-        images=tuple(site_of_row.bincount(minlength=len(names)).tolist()),
+        images=tuple(site_of.bincount(minlength=len(names)).tolist()),
         annotated=count(known),
         positives=count(known & labels.bool()),
     )
@@ -97,7 +98,7 @@ def _natural_sort_key(name: str) -> list[tuple[int, str]]:
 
 
 def annotation_warnings(found: AnnotationMap) -> list[str]:
-    """What a person should know before training, each with what to do; sites first."""
+    """What a user should know before training, with advice; sites first, then classes."""
     warnings = [line for index in range(len(found.sites)) for line in _site_warnings(found, index)]
     for index in range(len(found.classes)):
         warnings += _class_warnings(found, index)
@@ -121,38 +122,39 @@ def _site_warnings(found: AnnotationMap, index: int) -> list[str]:
 
 def _class_warnings(found: AnnotationMap, index: int) -> list[str]:
     name = found.classes[index]
-    known, present = found.total_annotated[index], found.total_positives[index]
-    where = found.annotating_sites(index)
+    known, positives = found.total_annotated[index], found.total_positives[index]
+    annotating = found.annotating_sites(index)
     if known == 0:
         return [
-            f"class {name!r} is annotated nowhere: nothing can be learnt or tested; leave it out"
+            f"class {name!r} is not annotated at all: nothing can be learnt or tested; leave it out"
         ]
-    if present == 0:
+    if positives == 0:
         return [
             f"class {name!r} has no positive among its {known:,} annotated images: it cannot be "
             "learnt; check how the column is coded, or leave the class out"
         ]
     warnings = []
-    if present == known:
+    if positives == known:
         warnings.append(
             f"class {name!r} has no negative among its {known:,} annotated images: write 0 where "
             "the finding is absent, since blank means not annotated"
         )
-    if len(where) == 1 and len(found.sites) > 1:
+    if len(annotating) == 1 and len(found.sites) > 1:
         warnings.append(
-            f"class {name!r} is annotated by 1 of {len(found.sites)} sites, {present:,} positives: "
-            f"everything known about it comes from site {where[0]!r}, which neither secure nor "
-            "robust aggregation can then protect; ask another site to annotate it"
+            f"class {name!r} is annotated by 1 of {len(found.sites)} sites, {positives:,} "
+            f"positives: everything known about it comes from site {annotating[0]!r}, which "
+            "neither secure nor robust aggregation can then protect; ask another site to annotate "
+            "it"
         )
     few = [
         f"{site} {row[index]}"
         for site, row in zip(found.sites, found.positives)
-        if site in where and row[index] < DISCLOSURE_FLOOR
+        if site in annotating and row[index] < DISCLOSURE_FLOOR
     ]
     if few:
         warnings.append(
             f"class {name!r} has fewer than {DISCLOSURE_FLOOR} positives at {len(few)} of "
-            f"{len(where)} annotating sites ({', '.join(few)}): a deployment suppresses the class "
-            "prototypes of these sites; count on the others, or annotate more"
+            f"{len(annotating)} annotating sites ({', '.join(few)}): a deployment suppresses the "
+            "class prototypes of these sites; rely on the other sites, or annotate more"
         )
     return warnings

@@ -1,4 +1,4 @@
-"""Checks a folder of images and its label file before anything is trained on them."""
+"""Check a folder of images and its label file before training."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from fedquilt.data.sources.folder.load import Folder, FolderContent, read_folder
 BAD_SETTING = Kind("bad-setting", "a setting is wrong", "change the setting and check again")
 NO_IMAGE_AT_SITE = Kind(
     "site-without-image",
-    "sites none of whose images can be used",
+    "sites without a usable image",
     "add the site's images, or remove its rows",
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The data set in a few numbers."""
+    """Counts that describe the data set."""
 
     images: int
     classes: int
@@ -38,23 +38,23 @@ class Summary:
     patients: int | None
     train: int | None
     test: int | None
-    annotated_share: float  # of all image-class entries
-    depths: dict[str, int]  # what the files hold, empty when they were not opened
+    annotated_share: float  # of all entries
+    depths: dict[str, int]  # files per bit depth; empty if images were not opened
 
     def sentence(self) -> str:
-        parts = [f"{self.images:,} images", f"{self.classes} classes"]
-        parts += [f"{self.sites} sites"] if self.sites is not None else []
-        parts += [f"{self.patients:,} patients"] if self.patients is not None else []
-        parts += [f"{self.annotated_share:.1%} of the labels annotated"]
+        phrases = [f"{self.images:,} images", f"{self.classes} classes"]
+        phrases += [f"{self.sites} sites"] if self.sites is not None else []
+        phrases += [f"{self.patients:,} patients"] if self.patients is not None else []
+        phrases += [f"{self.annotated_share:.1%} of the labels annotated"]
         if self.train is not None:
-            parts.append(f"{self.train:,} train and {self.test:,} test")
-        parts += [f"{count:,} {depth} files" for depth, count in sorted(self.depths.items())]
-        return ", ".join(parts)
+            phrases.append(f"{self.train:,} train and {self.test:,} test")
+        phrases += [f"{count:,} {depth} files" for depth, count in sorted(self.depths.items())]
+        return ", ".join(phrases)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """What was found; ``problems`` must be mended, ``warnings`` weighed, ``notices`` known."""
+    """The result of a check; ``problems`` must be fixed, ``warnings`` and ``notices`` need not."""
 
     problems: tuple[Problem, ...]
     warnings: tuple[str, ...] = ()
@@ -77,14 +77,14 @@ class CheckResult:
 
 
 def bad_setting(message: str) -> Problem:
-    """A problem with what the user asked for, not with the files."""
+    """A problem with a setting, not with the files."""
     return Problem(BAD_SETTING, "", 1, (Place(message),))
 
 
 def check(source: Folder, *, open_images: bool = True) -> CheckResult:
-    """Look at labels, files and, with ``open_images``, at every pixel; nothing is written.
+    """Check labels and files and, with ``open_images``, decode every image; write nothing.
 
-    Raises ``UserError`` only for a label-name file that cannot be read.
+    Raises ``UserError`` only if the label-name file cannot be read.
     """
     problems = Problems()
     content = read_folder(source, problems)
@@ -93,7 +93,7 @@ def check(source: Folder, *, open_images: bool = True) -> CheckResult:
     table = content.table
     usable, depths = content.files, Counter[str]()
     if open_images:
-        usable, depths = _open_all(content.files, source, problems)
+        usable, depths = _decode_all(content.files, source, problems)
     _report_empty_sites(table, {file.line for file in usable}, problems)
     found = build_annotation_map(table.labels, table.known, table.classes, table.sites)
     warnings = [
@@ -109,7 +109,7 @@ def check(source: Folder, *, open_images: bool = True) -> CheckResult:
     )
 
 
-def _open_all(
+def _decode_all(
     files: Sequence[ImageFile], source: Folder, problems: Problems
 ) -> tuple[list[ImageFile], Counter[str]]:
     def decode(path: Path) -> Decoded:

@@ -1,4 +1,4 @@
-"""What to think about before training on a folder, though nothing in it is wrong."""
+"""Warnings about a folder's files, patients and splits: worth a look, but not errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedquilt.data.sources.folder.load import Folder, FolderContent
 
 
 def folder_warnings(source: Folder, content: FolderContent, depths: Counter[str]) -> list[str]:
-    """Sentences that name no image and no patient; ``depths`` is empty for unopened images."""
+    """Warnings that name no image and no patient; ``depths`` is empty if images are not opened."""
     return [
         *_file_warnings(Path(source.folder), content.files, depths),
         *_patient_warnings(content.table),
@@ -31,12 +31,12 @@ def _file_warnings(folder: Path, files: Sequence[ImageFile], depths: Counter[str
     if in_folder > len(files):
         warnings.append(
             f"{in_folder - len(files):,} image files in the folder have no row in the label file: "
-            "they are not used; add rows for them if they should be"
+            "they are not used; add rows for them if they should be used"
         )
     if depths["12-bit"] and depths["16-bit"]:
         warnings.append(
             f"{depths['12-bit']:,} grey images have no value above 4095 and are read as 12-bit, "
-            f"{depths['16-bit']:,} as 16-bit: if one device made them all, set window so that "
+            f"{depths['16-bit']:,} as 16-bit: if they come from one device, set window so that "
             "they share one brightness scale"
         )
     return warnings
@@ -67,25 +67,25 @@ def _split_warnings(content: FolderContent) -> list[str]:
     if content.is_test is None:
         return []
     table, warnings = content.table, []
-    for part, rows in (("train", ~content.is_test), ("test", content.is_test)):
-        kept = rows.nonzero()[0].tolist()
-        sites = None if table.sites is None else [table.sites[row] for row in kept]
+    for split, is_member in (("train", ~content.is_test), ("test", content.is_test)):
+        kept = is_member.nonzero()[0].tolist()
+        sites = None if table.sites is None else [table.sites[index] for index in kept]
         found = build_annotation_map(table.labels[kept], table.known[kept], table.classes, sites)
-        whole = (table.known & table.labels.bool()).sum(dim=0).tolist()
-        lost = [
+        totals = (table.known & table.labels.bool()).sum(dim=0).tolist()
+        lacking = [
             name
-            for name, here, total in zip(table.classes, found.total_positives, whole)
-            if total and not here
+            for name, positives, total in zip(table.classes, found.total_positives, totals)
+            if total and not positives
         ]
-        if lost:
+        if lacking:
             warnings.append(
-                f"the {part} part holds no positive of {', '.join(map(repr, lost))}: "
+                f"the {split} split has no positive of {', '.join(map(repr, lacking))}: "
                 "annotate more, choose another split_seed or test_share, or give a split column"
             )
         absent = sorted(set(table.sites or ()).difference(sites or ()))
         if absent:
             warnings.append(
-                f"the {part} part holds no image of site {', '.join(map(repr, absent))}: "
+                f"the {split} split has no image of site {', '.join(map(repr, absent))}: "
                 "choose another split_seed or test_share, or give a split column"
             )
     return warnings

@@ -1,1 +1,1 @@
-"""CSV label files, in which a blank cell means that nobody annotated it."""
+"""CSV label files, in which a blank cell means "not annotated"."""

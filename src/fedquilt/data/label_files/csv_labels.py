@@ -1,7 +1,7 @@
-"""A label file: one row per image, one column per class holding 1, 0 or blank (not annotated).
+"""Read a label file: one row per image, one column per class with 1, 0 or blank (not annotated).
 
-``label_values`` says which spellings are understood. Other columns may name the patient, the site
-and the split. Everything wrong in the file is gathered, so that a person can mend it in one go.
+The module ``values`` lists the accepted spellings. Other columns may hold the patient, the site and
+the split. All problems of the file are collected, so that a user can fix them in one go.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ BAD_VALUE = Kind(
 )
 UNKNOWN_COLUMN = Kind(
     "unknown-column",
-    "columns that are neither a class nor named for something else",
+    "columns that are neither a class nor used otherwise",
     "put them in ignore_columns (--ignore-columns), or name them as patient, site or split column, "
     "or add them to the classes",
     shown=KEPT_PLACES,
 )
 NO_CLASS = Kind(
     "no-class",
-    "classes that the label file does not have or nobody annotated",
-    "every class needs a column with at least one 1 or 0: fill it in, take it off the classes "
+    "classes without a column or without an annotated image",
+    "every class needs a column with at least one 1 or 0: fill it in, remove it from the classes "
     "(--classes), or put the column in ignore_columns (--ignore-columns)",
     shown=KEPT_PLACES,
 )
@@ -65,7 +65,7 @@ DUPLICATE = Kind(
 
 @dataclass(frozen=True, kw_only=True)
 class LabelColumns:
-    """Which column of the file is what."""
+    """The role of each column of a label file."""
 
     image_column: str = "image"
     patient_column: str | None = None
@@ -78,7 +78,7 @@ class LabelColumns:
 
     @property
     def roles(self) -> dict[str, str]:
-        """``{"image": the column that names it, ...}`` for the columns that were named."""
+        """Column names by role (image, patient, site, split), for the columns that were given."""
         roles = ("image", "patient", "site", "split")
         columns = (self.image_column, self.patient_column, self.site_column, self.split_column)
         return {role: column for role, column in zip(roles, columns) if column is not None}
@@ -86,10 +86,10 @@ class LabelColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class CsvLabels:
-    """The label file's content, one entry per row."""
+    """The content of a label file; all fields but ``classes`` and ``notices`` are per row."""
 
     ids: tuple[str, ...]  # image names, relative, with forward slashes
-    lines: tuple[int, ...]  # where the row stands in the file
+    lines: tuple[int, ...]  # line numbers in the file
     classes: tuple[str, ...]
     labels: Tensor  # (N, C) uint8, meaningful only where known
     known: Tensor  # (N, C) bool
@@ -100,7 +100,7 @@ class CsvLabels:
 
 
 def read_labels(path: Path, columns: LabelColumns, problems: Problems) -> CsvLabels | None:
-    """Read ``path``; ``None`` when the problems leave nothing to go on with."""
+    """Read ``path``; ``None`` if the problems leave no usable content."""
     rows = read_rows(path, columns.image_column, problems)
     if rows is None or not rows.rows:
         return None
@@ -108,11 +108,11 @@ def read_labels(path: Path, columns: LabelColumns, problems: Problems) -> CsvLab
     roles = {r: tuple(rows.column(c)) for r, c in columns.roles.items() if c in rows.header}
     for role in ("image", "patient", "site"):
         _report_blanks(role, columns.roles.get(role), roles.get(role, ()), rows.lines, problems)
-    ids = tuple(_plain(name) for name in roles["image"])
+    ids = tuple(_normalised(name) for name in roles["image"])
     _report_duplicates(ids, rows.lines, problems)
     check_names(columns.names, label_columns, columns.classes, roles.get("site"), problems)
     cells, words = _read_cells(rows, label_columns, columns, problems)
-    merged = ClassCodes(rows.lines, problems)
+    merged = ClassCodes(rows.lines, problems)  # filled by merge_columns
     merge_columns(cells, roles.get("site"), columns.names, columns.classes, merged)
     if not merged.classes:
         problems.add(NO_CLASS, "no column of the label file holds labels")
@@ -140,7 +140,7 @@ def read_labels(path: Path, columns: LabelColumns, problems: Problems) -> CsvLab
 def _label_columns(
     header: Sequence[str], columns: LabelColumns, problems: Problems
 ) -> tuple[str, ...]:
-    """The columns that hold labels, after checking every other name that was given."""
+    """The label columns; reports given names that are not in the header."""
     taken: dict[str, str] = {}
     for role, column in columns.roles.items():
         if column not in header:
@@ -165,12 +165,12 @@ def _label_columns(
 def _read_cells(
     rows: CsvRows, names: Sequence[str], columns: LabelColumns, problems: Problems
 ) -> tuple[list[tuple[str, Codes]], Counter[str]]:
-    """The codes of each label column; a column of other things is reported once, by name."""
+    """The codes of each label column; a column without labels is reported once, by name."""
     declared = columns.names.columns().union(columns.classes or ())
-    found, words = [], Counter[str]()
+    columns_found, words = [], Counter[str]()
     for name in names:
         index = rows.header.index(name)
-        codes, met = read_codes(row[index] for row in rows.rows)
+        codes, found_words = read_codes(row[index] for row in rows.rows)
         invalid = np.flatnonzero(codes == INVALID)
         if name not in declared and 2 * len(invalid) > np.count_nonzero(codes != BLANK):
             example = rows.rows[invalid[0]][index].strip()[:20]
@@ -179,9 +179,9 @@ def _read_cells(
         for row in invalid:
             where = f"line {rows.lines[row]}, column {name!r}: {rows.rows[row][index][:20]!r}"
             problems.add(BAD_VALUE, where, scope=f"column {name!r}")
-        found.append((name, np.where(codes == INVALID, np.int8(BLANK), codes)))
-        words += met
-    return found, words
+        columns_found.append((name, np.where(codes == INVALID, np.int8(BLANK), codes)))
+        words += found_words
+    return columns_found, words
 
 
 def _report_blanks(
@@ -199,6 +199,6 @@ def _report_duplicates(ids: Sequence[str], lines: Sequence[int], problems: Probl
             problems.add(DUPLICATE, f"line {line} repeats line {first[name]}", private=repr(name))
 
 
-def _plain(name: str) -> str:
-    r"""``.\a\b.png`` and ``a//b.png`` are both ``a/b.png``."""
+def _normalised(name: str) -> str:
+    r"""``a/b.png`` for both ``.\a\b.png`` and ``a//b.png``."""
     return PurePosixPath(name.replace("\\", "/")).as_posix() if name else ""

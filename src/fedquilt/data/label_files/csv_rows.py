@@ -1,8 +1,8 @@
-"""The rows of a CSV file and their line numbers, read strictly: encoding, separator, cell counts.
+"""Read the rows of a CSV file strictly: encoding, separator and number of cells are checked.
 
-UTF-8 with or without a byte-order mark, and UTF-16 and UTF-32 with one, are read. Cells are
-separated by commas; a semicolon, tab or vertical bar is accepted, with a notice, when only that
-separator yields the column that must be there.
+UTF-8 is read with or without a byte-order mark, UTF-16 and UTF-32 with one. Cells are separated by
+commas; a semicolon, tab or vertical bar is accepted, with a notice, if only that separator yields
+the required column.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedquilt.core.errors import nearest
 from fedquilt.data.problems import Kind, Problems
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
-# The mark of UTF-32 begins with that of UTF-16, so it is looked for first.
+# The mark of UTF-32 begins with that of UTF-16, so it is tested first.
 MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
@@ -39,40 +39,41 @@ EMPTY = Kind(
 HEADER = Kind(
     "bad-header",
     "the header line of the label file is wrong",
-    "expected distinct, non-empty column names, one of them for the image; mend the first line, "
+    "expected distinct, non-empty column names, one of them for the image; fix the first line, "
     "or name the column with image_column (--image-column)",
 )
 CELLS = Kind(
     "bad-cell-count",
     "lines with too many or too few cells",
     "every line needs one cell per column of the header: look for a missing or extra separator, "
-    'and put text that holds a separator between quotes ("...")',
+    'and put text that contains a separator in quotes ("...")',
 )
 
 
 @dataclass
 class CsvRows:
-    """A header and the rows below it; every row has as many cells as the header."""
+    """A header and the rows below it, which have as many cells as the header."""
 
     header: tuple[str, ...]
     rows: list[list[str]] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)  # where each row begins, counted from 1
+    lines: list[int] = field(default_factory=list)  # first line of each row, counted from 1
     notices: list[str] = field(default_factory=list)
 
     def column(self, name: str) -> list[str]:
+        """The stripped cells of a column."""
         index = self.header.index(name)
         return [row[index].strip() for row in self.rows]
 
 
-def read_rows(path: Path, needed: str, problems: Problems) -> CsvRows | None:
-    """Read ``path``, whose header must have the column ``needed``; ``None`` if that is hopeless."""
+def read_rows(path: Path, required: str, problems: Problems) -> CsvRows | None:
+    """Read ``path``, whose header must have the column ``required``; ``None`` if it is unusable."""
     text = _text_of(path, problems)
     if text is None:
         return None
     if not text.strip():
         problems.add(EMPTY, "the file is empty")
         return None
-    separator, notices = _separator(text, needed)
+    separator, notices = _separator(text, required)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     found: CsvRows | None = None
     end = 0
@@ -93,7 +94,7 @@ def read_rows(path: Path, needed: str, problems: Problems) -> CsvRows | None:
         return None
     if not found.rows and not problems:
         problems.add(EMPTY, "only a header was found")
-    return found if _header_is_sound(found.header, needed, problems) else None
+    return found if _is_header_valid(found.header, required, problems) else None
 
 
 def _text_of(path: Path, problems: Problems) -> str | None:
@@ -118,21 +119,21 @@ def _text_of(path: Path, problems: Problems) -> str | None:
     return text
 
 
-def _separator(text: str, needed: str) -> tuple[str, list[str]]:
-    """The comma, unless the needed column only appears with exactly one other separator."""
+def _separator(text: str, required: str) -> tuple[str, list[str]]:
+    """The comma, unless exactly one other separator yields the required column."""
     first = next(line for line in text.splitlines() if line.strip())
     if len(first) > csv.field_size_limit():
-        return ",", []  # reading goes on to say that this is no header
+        return ",", []  # too long for a header, which is reported later
     fitting = [
         separator
         for separator in SEPARATORS
-        if needed in (cell.strip() for cell in next(csv.reader([first], delimiter=separator)))
+        if required in (cell.strip() for cell in next(csv.reader([first], delimiter=separator)))
         and separator in first
     ]
     if len(fitting) != 1 or fitting[0] == ",":
         return ",", []
     word = SEPARATORS[fitting[0]]
-    return fitting[0], [f"the label file separates cells by {word}, not comma; read that way"]
+    return fitting[0], [f"the label file separates cells by {word}, not by comma"]
 
 
 def _add_row(found: CsvRows, cells: list[str], line: int, problems: Problems) -> None:
@@ -143,16 +144,18 @@ def _add_row(found: CsvRows, cells: list[str], line: int, problems: Problems) ->
     problems.add(CELLS, f"line {line}: {len(cells)} cells, the header has {len(found.header)}")
 
 
-def _header_is_sound(header: tuple[str, ...], needed: str, problems: Problems) -> bool:
+def _is_header_valid(header: tuple[str, ...], required: str, problems: Problems) -> bool:
     for index, name in enumerate(header):
         if not name:
             problems.add(HEADER, f"column {index + 1} has no name")
         elif name in header[:index]:
             first = header.index(name) + 1
             problems.add(HEADER, f"column {index + 1} repeats the name {name!r} of column {first}")
-    if needed in header:
+    if required in header:
         return len(set(header)) == len(header) and all(header)
     inside = [word for mark, word in SEPARATORS.items() if mark in header[0] and mark != ","]
-    hint = f"; does the file use a {inside[0]} as separator?" if inside else nearest(needed, header)
-    problems.add(HEADER, f"no column {needed!r}{hint}")
+    hint = nearest(required, header)
+    if inside:
+        hint = f"; does the file use a {inside[0]} as separator?"
+    problems.add(HEADER, f"no column {required!r}{hint}")
     return False

@@ -1,4 +1,4 @@
-"""Gathers label columns into the classes of the study, as ``label_names`` says."""
+"""Merge label columns into the classes of the study, according to the label-name file."""
 
 from __future__ import annotations
 
@@ -15,38 +15,39 @@ from fedquilt.data.problems import Kind, Problems
 CONFLICT = Kind(
     "label-conflict",
     "rows in which two columns of one class disagree",
-    "mend one of the cells, or leave one of the columns out of the label-name file",
+    "fix one of the cells, or leave one of the columns out of the label-name file",
 )
 UNTRANSLATED = Kind(
     "untranslated-column",
-    "label cells of a site that gives their column no name",
-    "translate the column for this site too, or under [labels] for all, or blank the cells",
+    "label cells in a column that is translated for other sites only",
+    "translate the column for this site too, or under [labels] for all sites, or clear the cells",
 )
 
 
 @dataclass
 class ClassCodes:
-    """The cells gathered so far, per class."""
+    """Label codes per class, filled column by column."""
 
     lines: Sequence[int]
     problems: Problems
     classes: dict[str, Codes] = field(default_factory=dict)
 
     def open(self, name: str) -> Codes:
+        """The codes of a class; blank for a new class."""
         if name not in self.classes:
             self.classes[name] = np.full(len(self.lines), BLANK, dtype=np.int8)
         return self.classes[name]
 
-    def add(self, name: str, column: str, cells: Codes, rows: NDArray[np.bool_]) -> None:
-        """Write a column's cells into class ``name`` at ``rows``; 1 and 0 outweigh uncertain."""
-        held = self.open(name)
-        written = rows & np.isin(cells, (POSITIVE, NEGATIVE))
-        clash = written & np.isin(held, (POSITIVE, NEGATIVE)) & (held != cells)
-        for row in np.flatnonzero(clash).tolist():
+    def add(self, name: str, column: str, codes: Codes, rows: NDArray[np.bool_]) -> None:
+        """Write a column's codes into class ``name`` at ``rows``; 1 and 0 override uncertain."""
+        merged = self.open(name)
+        is_definite = rows & np.isin(codes, (POSITIVE, NEGATIVE))
+        is_conflict = is_definite & np.isin(merged, (POSITIVE, NEGATIVE)) & (merged != codes)
+        for row in np.flatnonzero(is_conflict).tolist():
             where = f"line {self.lines[row]}: column {column!r} against another of class {name!r}"
             self.problems.add(CONFLICT, where)
-        held[written] = cells[written]
-        held[rows & (cells == UNCERTAIN) & (held == BLANK)] = UNCERTAIN
+        merged[is_definite] = codes[is_definite]
+        merged[rows & (codes == UNCERTAIN) & (merged == BLANK)] = UNCERTAIN
 
 
 def merge_columns(
@@ -56,22 +57,22 @@ def merge_columns(
     classes: Sequence[str] | None,
     into: ClassCodes,
 ) -> None:
-    """Send each column's cells to the class that the cell's site means by the column."""
+    """Add each column's codes to ``into``, under the class that the row's site means by it."""
     for name in classes or ():
         into.open(name)
     site_of_row = np.asarray([""] * len(into.lines) if sites is None else sites)
     study_names = names.classes().union(classes or (), names.everywhere)
-    for column, cells in columns:
-        rest = np.ones(len(cells), dtype=bool)
+    for column, codes in columns:
+        rest = np.ones(len(codes), dtype=bool)
         for site, table in names.by_site.items():
             if column in table:
-                here = site_of_row == site
-                into.add(table[column], column, cells, here)
-                rest &= ~here
+                at_site = site_of_row == site
+                into.add(table[column], column, codes, at_site)
+                rest &= ~at_site
         if rest.all() or column in study_names:
-            into.add(names.everywhere.get(column, column), column, cells, rest)
+            into.add(names.everywhere.get(column, column), column, codes, rest)
             continue
-        for row in np.flatnonzero(rest & (cells != BLANK)).tolist():
+        for row in np.flatnonzero(rest & (codes != BLANK)).tolist():
             site = str(site_of_row[row])
             where = f"line {into.lines[row]}, column {column!r}, site {site!r}"
             into.problems.add(UNTRANSLATED, where)

@@ -1,4 +1,4 @@
-"""What the cells of a label column mean.
+"""Accepted spellings of label cells, and their meaning.
 
 =====================================  =============================================
 ``1``, ``1.0``, ``yes``, ``true``      the finding is present
@@ -8,7 +8,7 @@ blank, ``nan``, ``na``, ``n/a``,       not annotated, which is not the same as a
 ``none``, ``null``
 =====================================  =============================================
 
-Capitals and surrounding spaces do not matter. Anything else is a problem.
+Case and surrounding spaces do not matter. Anything else is a problem.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ SPELLINGS = PLAIN | {
     **dict.fromkeys(("nan", "na", "n/a", "none", "null"), BLANK),
 }
 MEANINGS = {POSITIVE: "1", NEGATIVE: "0", UNCERTAIN: "uncertain", BLANK: "not annotated"}
-NUMBERS = {"1.0", "0.0"}  # too ordinary to mention
+NUMBERS = {"1.0", "0.0"}  # read without a notice
 
 
 def read_codes(cells: Iterable[str]) -> tuple[Codes, Counter[str]]:
-    """One code per cell, and how often each word that is not a plain number was met."""
+    """One code per cell, and the count of each spelling that is not a plain number."""
     words: Counter[str] = Counter()
 
     def code_of(cell: str) -> int:
@@ -57,14 +57,14 @@ def read_codes(cells: Iterable[str]) -> tuple[Codes, Counter[str]]:
 def resolve_uncertain(
     codes: Codes, uncertain: Uncertain
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """``(labels, known)`` after the policy for uncertain entries; no code may be invalid."""
-    becomes = {"ignore": BLANK, "positive": POSITIVE, "negative": NEGATIVE}[uncertain]
-    settled = np.where(codes == UNCERTAIN, np.int8(becomes), codes)
-    return (settled == POSITIVE).astype(np.uint8), settled != BLANK
+    """``(labels, known)`` after applying the policy for uncertain entries to valid codes."""
+    replacement = {"ignore": BLANK, "positive": POSITIVE, "negative": NEGATIVE}[uncertain]
+    resolved = np.where(codes == UNCERTAIN, np.int8(replacement), codes)
+    return (resolved == POSITIVE).astype(np.uint8), resolved != BLANK
 
 
 def describe_words(words: Counter[str], uncertain: Uncertain) -> list[str]:
-    """One notice per spelling that was translated."""
+    """One notice for each spelling that is not a plain number."""
     policy = {"ignore": "not annotated", "positive": "1", "negative": "0"}[uncertain]
     return [
         f"{count:,} label cells {word!r} were read as "

@@ -1,4 +1,4 @@
-"""The annotation map counts what is known, and its warnings say what to do."""
+"""The annotation map counts known labels, and its warnings say what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from fedquilt.data.checks.annotation_map import annotation_warnings, build_annotation_map
 
 
-def test_counts_ignore_what_is_not_known() -> None:
+def test_counts_ignore_unannotated_entries() -> None:
     labels = torch.tensor([[1, 1], [0, 1], [1, 1]], dtype=torch.uint8)
     known = torch.tensor([[True, False], [True, True], [False, False]])
     found = build_annotation_map(labels, known, ("A", "B"), ("s10", "s10", "s2"))

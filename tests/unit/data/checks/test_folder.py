@@ -1,4 +1,4 @@
-"""The check: all that is wrong at once, and what to think about before a study."""
+"""The check of a folder: all problems at once, and warnings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_sound_data(tmp_path: Path) -> None:
     assert json.loads(json.dumps(result.to_dict()))["ok"] is True
 
 
-def test_images_and_labels_are_told_together(tmp_path: Path) -> None:
+def test_problems_of_images_and_labels_are_reported_together(tmp_path: Path) -> None:
     images, labels = make_folder(tmp_path, ROWS)
     (images / "1.png").write_bytes(b"broken")
     (images / "2.png").unlink()
@@ -89,20 +89,20 @@ def test_patients_are_warned_of_by_count(tmp_path: Path) -> None:
     assert "p0" not in text
 
 
-def test_a_class_or_site_missing_from_a_part_is_warned_of(tmp_path: Path) -> None:
-    text = "image,site,part,A\n" + "".join(
+def test_a_class_or_site_missing_from_a_split_is_warned_of(tmp_path: Path) -> None:
+    text = "image,site,split,A\n" + "".join(
         f"{i}.png,{'M' if i < 30 else 'N'},{'train' if i < 30 else 'test'},{int(i < 15)}\n"
         for i in range(60)
     )
-    result = checked(tmp_path, text, split_column="part", patient_column=None)
+    result = checked(tmp_path, text, split_column="split", patient_column=None)
     warned = "\n".join(result.warnings)
-    assert "the test part holds no positive of 'A'" in warned
-    assert "the train part holds no image of site 'N'" in warned
-    assert "the test part holds no image of site 'M'" in warned
+    assert "the test split has no positive of 'A'" in warned
+    assert "the train split has no image of site 'N'" in warned
+    assert "the test split has no image of site 'M'" in warned
 
 
 @pytest.mark.parametrize("text", ["", "image,A\n", "A,B\n1,0\n"])
-def test_hopeless_files_end_in_problems_not_in_a_traceback(tmp_path: Path, text: str) -> None:
+def test_unusable_files_are_problems_not_tracebacks(tmp_path: Path, text: str) -> None:
     (tmp_path / "images").mkdir()
     labels = write_csv(tmp_path / "labels.csv", text)
     result = check(Folder(folder=str(tmp_path / "images"), labels=str(labels)))
@@ -111,7 +111,7 @@ def test_hopeless_files_end_in_problems_not_in_a_traceback(tmp_path: Path, text:
 
 
 def mutate(raw: bytes, source: random.Random) -> bytes:
-    """One to three of: cut short, byte changed, piece doubled, odd piece put in."""
+    """Apply one to three of: truncate, change a byte, repeat a piece, insert an odd piece."""
     pieces = [
         b"..",
         b"/",

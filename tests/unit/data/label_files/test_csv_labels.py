@@ -1,4 +1,4 @@
-"""The label file: what is understood, and what each mistake is answered with."""
+"""The label file: accepted content, and the message for each mistake."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_without_a_class_list_other_columns_are_named_once(tmp_path: Path) -> No
     assert table.classes == ("A",)
 
 
-def test_a_class_nobody_annotated_is_a_problem(tmp_path: Path) -> None:
+def test_a_class_without_annotations_is_a_problem(tmp_path: Path) -> None:
     for cell in ("", "na", "-1"):
         _, problems = read(tmp_path, f"image,A,B\nx,1,{cell}\ny,0,{cell}\n")
         assert "class 'B': no image is annotated" in full_report(problems)
@@ -240,7 +240,7 @@ def test_image_names_stay_out_of_the_error_that_is_logged(tmp_path: Path) -> Non
     assert "line 3 repeats line 2" in str(problems.error("the data"))
 
 
-def test_reads_its_own_dialect_back(tmp_path: Path) -> None:
+def test_quoted_names_are_read_back(tmp_path: Path) -> None:
     """Names with separators, quotes and line breaks survive the csv module's quoting."""
     names = ["a,b", 'say "x"', "two\nlines", " padded "]
     with (tmp_path / "labels.csv").open("w", newline="") as file:

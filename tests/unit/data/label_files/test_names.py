@@ -71,10 +71,10 @@ def test_columns_that_disagree_are_reported_by_line(tmp_path: Path) -> None:
     message = full_report(problems)
     assert "line 3: column 'B' against another of class 'A'" in message
     assert "line 2" not in message
-    assert "mend one of the cells" in message
+    assert "fix one of the cells" in message
 
 
-def test_a_written_label_outweighs_an_uncertain_one(tmp_path: Path) -> None:
+def test_a_definite_label_overrides_an_uncertain_one(tmp_path: Path) -> None:
     names = LabelNames({"B": "A"})
     text = "image,A,B\nx,-1,0\ny,1,-1\nz,-1,\n"
     table, problems = read(tmp_path, text, names=names, uncertain="positive")
@@ -106,7 +106,7 @@ def test_a_column_that_only_one_site_translates_must_be_blank_elsewhere(tmp_path
     assert "translate the column for this site too" in full_report(problems)
 
 
-def test_names_that_fit_nothing(tmp_path: Path) -> None:
+def test_unknown_columns_classes_and_sites(tmp_path: Path) -> None:
     names = LabelNames({"Oedem": "Edem"}, {"St Mary": {}})
     text = "image,site,Oedema\nx,St. Mary,1\n"
     _, problems = read(tmp_path, text, site_column="site", names=names, classes=("Edema",))

@@ -27,10 +27,10 @@ class FedLGT(FedCTran):
     not know yet.
 
     Deviations: the paper's vectors are CLIP's; the default here, which needs no download, knows
-    the spelling of the names and not their meaning, so name an encoder (docs/text_embeddings.md).
-    The received model never drops out. In the public code, the variant ``released``, only the
-    first image of a batch has its doubtful labels withheld, and the words for positive and
-    negative are swapped.
+    the spelling of the names and not their meaning, so name an encoder
+    (docs/guides/text_embeddings.md). The received model never drops out. In the public code, the
+    variant ``released``, only the first image of a batch has its doubtful labels withheld, and the
+    words for positive and negative are swapped.
     """
 
     text_encoder: str = "hashed-names"  # or open-clip:MODEL/WEIGHTS, a folder, a file of vectors;
@@ -56,7 +56,7 @@ class FedLGT(FedCTran):
         if self.text_encoder == STORED:
             raise UserError(
                 f"method.text_encoder {STORED!r} stands for vectors that a trained model brings "
-                "along; to train one, name an encoder (docs/text_embeddings.md)"
+                "along; to train one, name an encoder (docs/guides/text_embeddings.md)"
             )
 
     def model_spec(self, wanted: ModelSpec) -> ModelSpec:

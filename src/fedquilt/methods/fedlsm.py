@@ -57,7 +57,7 @@ class FedLSM(WeightedAveraging):
     annotated labels only, entropy has both sides and is taken in evaluation mode, every round
     draws anew, and no class that was annotated as absent is filled in. The variant ``released``
     has that code's entropy and loss, in which unsure labels train as soft ones. If the audit shows
-    positives filled in and hardly a negative, set draw_counts = false (docs/results.md).
+    positives filled in and hardly a negative, set draw_counts = false (docs/results/fedlsm.md).
     """
 
     training: LocalTraining = LocalTraining(batch_size=64, keep_optimizer=True)  # of a round

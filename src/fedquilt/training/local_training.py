@@ -20,7 +20,7 @@ class LocalTraining:
     lr: float = 3e-4  # learning rate
     betas: tuple[float, float] = (0.9, 0.999)  # of Adam
     momentum: float = 0.0  # of SGD
-    weight_decay: float = 0.0  # strength; it decides rankings, see docs/weight_decay.md
+    weight_decay: float = 0.0  # strength; it decides rankings, see docs/guides/weight_decay.md
     decay: Literal["coupled", "decoupled"] = "coupled"  # coupled: Adam with L2; decoupled: AdamW
     decay_unannotated_rows: bool = (
         True  # False: head rows of classes a client does not annotate rest

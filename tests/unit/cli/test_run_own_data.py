@@ -87,7 +87,7 @@ def test_model_is_evaluated_and_predicts_other_images():
     [
         ((), "no clients are given"),
         (("--clients", "2", "--site-column", "hospital"), "not both"),
-        (("--clients", "2"), "columns that are neither a class nor named for something else"),
+        (("--clients", "2"), "columns that are neither a class nor used otherwise"),
         (("--clients", "2", "--method", "fedpro"), "did you mean 'fedprox'?"),
         ((*EVEN_SPLIT, "--weights", "nowhere.safetensors"), "no weights file at"),
     ],

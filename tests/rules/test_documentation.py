@@ -10,6 +10,8 @@ import pytest
 from support.markdown_pages import DOCS, PAGES, ROOT, code_spans, links, page_id, prose_lines
 
 import fedquilt
+from fedquilt.data.sources import SOURCES
+from fedquilt.methods import METHODS
 
 PACKAGE = ROOT / "src" / "fedquilt"
 PROSE_WIDTH = 100
@@ -90,6 +92,11 @@ def test_hooks_of_a_method_are_all_explained():
 def test_prose_has_short_lines(page: Path):
     lines = prose_lines(page.read_text(encoding="utf-8"))
     assert [line for line in lines if len(line) > PROSE_WIDTH] == []
+
+
+def test_readme_names_every_method_and_data_set():
+    spans = code_spans((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert {*METHODS, *SOURCES} - spans == set()
 
 
 def test_reference_describes_every_public_name():

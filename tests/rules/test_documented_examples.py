@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from support.markdown_pages import ROOT, blocks, code_spans
+from support.markdown_pages import PAGES, ROOT, blocks, code_spans, page_id
 from support.tiny_federation import make_federation
+from typer.core import TyperGroup
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from fedquilt.cli.main import app
@@ -74,6 +76,52 @@ def test_recipe_of_the_page_runs_from_python_as_shown(
     runpy.run_path("program.py")
     assert 0 <= float(capsys.readouterr().out) <= 1
     assert read_recipe(Path("runs/study/recipe.json")).rounds == 2
+
+
+def test_program_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (recipe,), (program,) = blocks("docs/guides/recipes.md", "toml"), blocks("README.md", "python")
+    (tmp_path / "study.toml").write_text(recipe, encoding="utf-8")
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    Image.new("L", (16, 16)).save(tmp_path / "new.png")
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path("program.py")
+    auc, prediction = capsys.readouterr().out.splitlines()
+    assert 0 <= float(auc) <= 1
+    assert "new.png" in prediction
+
+
+def test_program_of_the_quickstart_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (program,) = blocks("docs/quickstart.md", "python")
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path("program.py")
+    assert 0 <= float(capsys.readouterr().out) <= 1
+
+
+def _shown_commands() -> set[str]:
+    """The lines of all pages that call fedquilt, without prompts, comments and continuations."""
+    texts = (
+        block for page in PAGES for kind in ("", "console") for block in blocks(page_id(page), kind)
+    )
+    lines = (line.strip() for text in texts for line in text.replace("\\\n", " ").splitlines())
+    plain = (line.removeprefix("$ ").partition(" #")[0] for line in lines)
+    return {line for line in plain if line.startswith("fedquilt ")}
+
+
+@pytest.mark.parametrize("line", sorted(_shown_commands()))
+def test_shown_command_has_such_verbs_and_options(line: str):
+    _, *words = shlex.split(line)
+    command = get_command(app)
+    while isinstance(command, TyperGroup):
+        assert words[0] in command.commands, line
+        command = command.commands[words.pop(0)]
+    options = {name for parameter in command.params for name in parameter.opts}
+    options |= {name for parameter in command.params for name in parameter.secondary_opts}
+    assert {word for word in words if word.startswith("--")} - options == set()
 
 
 def test_every_field_of_a_recipe_is_on_the_page():

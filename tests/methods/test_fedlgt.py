@@ -193,7 +193,7 @@ def test_defaults_are_those_of_the_paper_but_for_the_encoder() -> None:
     [
         ({"threshold": 1.5}, "threshold must be in 0..1"),
         ({"margin": -0.1}, "margin 0 or more"),
-        ({"text_encoder": "stored"}, "to train one, name an encoder"),
+        ({"text_encoder": "stored"}, "to train one, choose an encoder"),
         ({"told_share": 1.0}, "told_share must be"),
     ],
 )

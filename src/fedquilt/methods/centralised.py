@@ -1,4 +1,4 @@
-"""Centralised training: the upper bound with all images in one place and every label revealed."""
+"""Centralised training: the upper bound with all images in one place and all labels known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedquilt.training.local_training import LocalTraining
 
 @dataclass(frozen=True, kw_only=True)
 class Centralised(FedAvg):
-    """One client that holds everything and keeps its optimiser, with the same number of passes."""
+    """One client holds all images and keeps its optimizer, for the same number of epochs."""
 
     training: LocalTraining = field(default_factory=lambda: LocalTraining(keep_optimizer=True))
 

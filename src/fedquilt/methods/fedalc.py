@@ -1,4 +1,4 @@
-"""FedALC (IEEE TNNLS, arXiv 2404.15598): class rows arranged by how labels occur together."""
+"""FedALC (IEEE TNNLS, arXiv 2404.15598): class rows arranged by label correlation."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from fedquilt.training.method import State
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
-LONG = 2_000  # steps that are enough to settle rows
+LONG = 2_000  # gradient steps, enough for rows to converge
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedALC(FedAwS):
-    """FedAwS that lets the rows of classes lie close which often occur in the same image.
+    """FedAwS in which the rows of classes that often share an image are kept close.
 
-    Once, before the first round, every client sends a keyed hash of each image with a positive,
-    and of which classes it is one. Equal hashes of two clients are one image with both labels;
-    from these counts the server knows how much two classes are correlated. It then pulls the rows
-    of correlated classes together as it pushes others apart. The hashes tell the server which
-    clients hold the same images, not which images those are.
+    Before the first round, every client sends a keyed hash of each image with a positive, and its
+    positive classes. Equal hashes from two clients are one image with both labels. From these
+    counts the server computes how correlated two classes are. It then pulls the rows of correlated
+    classes together while it pushes others apart. The hashes show the server which clients hold
+    the same images, but not which images these are.
 
     A reconstruction: the exact form of the paper's regulariser could not be verified. Ours is, over
     pairs, r d^2 + (1 - r) max(0, nu - d)^2; without correlations it is FedAwS. The variant
-    ``fixed`` arranges the rows once, before training, and clients never send any; they receive
-    theirs with every broadcast.
+    ``fixed`` arranges the rows once, before training. Clients never send rows, but receive their
+    own with every broadcast.
     """
 
-    spread_steps: int = 5  # gradient steps of the push, after every round
+    spread_steps: int = 5  # gradient steps that spread the rows, after every round
     correlation: Correlation = "overlap"  # r: shared images over the rarer class's, or mean share
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fixed": {"fixed_rows": True}}
@@ -45,8 +45,8 @@ class FedALC(FedAwS):
         super().__post_init__()
         if self.nearest is not None:
             raise UserError(
-                "fedalc arranges all pairs of rows by their correlation; leave out method.nearest, "
-                f"found {self.nearest}"
+                "fedalc arranges all pairs of rows by their correlation, not the nearest ones; "
+                f"leave out method.nearest, found {self.nearest}"
             )
 
     def survey(self, data: ClientData) -> Update:
@@ -62,7 +62,7 @@ class FedALC(FedAwS):
         together = correlation_of(counts, self.correlation)
         server = super().init_server(weights, task, survey) | {"together": together}
         if self.fixed_rows:
-            rate = 1 / (4 * task.class_count)  # below the largest at which the penalty must fall
+            rate = 1 / (4 * task.class_count)  # small enough for the penalty to fall in every step
             rows = self.arranged(weights[ROWS], server, rate, LONG)
             server["weights"] = {**weights, ROWS: rows}
         return server

@@ -1,4 +1,4 @@
-"""FedAvg (McMahan et al., AISTATS 2017), as the partial-label papers use it for a baseline."""
+"""FedAvg (McMahan et al., AISTATS 2017), the baseline of the partial-label papers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fedquilt.training.averaging import WeightedAveraging
 class FedAvg(WeightedAveraging):
     """Train locally, average the changes; missing labels are treated as negatives.
 
-    That is the common practice. With ``unannotated = "skip"`` they are masked out of the loss, as
-    in all methods that handle partial labels.
+    This is the common practice. With ``unannotated = "skip"`` they are masked out of the loss, as
+    in the methods for partial labels.
     """
 
     unannotated: Literal["negative", "skip"] = "negative"  # in the loss: as negatives, or masked

@@ -10,9 +10,9 @@ from fedquilt.training.method import Local
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvgPL(WeightedAveraging):
-    """FedAvg whose loss contains annotated entries only.
+    """FedAvg with a loss over annotated entries only.
 
-    A client without any annotated label has nothing to learn from and does not count.
+    A client without annotated labels has nothing to learn from and gets no weight.
     """
 
     def client_weight(self, local: Local) -> float:

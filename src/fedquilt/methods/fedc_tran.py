@@ -19,21 +19,21 @@ from fedquilt.training.method import Local
 
 @dataclass(frozen=True, kw_only=True)
 class FedCTran(WeightedAveraging):
-    """A transformer over the image's places and the labels, trained to complete labels.
+    """A transformer over image patches and labels, trained to predict hidden labels.
 
-    In training the model is told some labels of an image, drawn at random, and guesses the
-    others; in use it is told none. So it learns which labels go together. The loss is a sum over
-    guessed labels, not a mean, which the learning rate and the clipping are chosen for.
+    In training, random labels of an image are revealed to the model, and it predicts the others.
+    At inference none are revealed. So it learns which labels occur together. The loss is a sum over
+    hidden labels, not a mean; learning rate and gradient clipping are chosen for that.
 
-    Deviations: a label that is not annotated is never told and never in the loss, also where the
-    draw has chosen it. A client that annotates a single class can so tell nothing of use: it
-    learns from the draws that leave its label to guess. The vectors of labels and states are
-    trained, as in C-Tran; FedLGT's public code fixes those of the states here too.
+    Deviations: an unannotated label is never revealed and never in the loss, even if it was drawn.
+    A client that annotates a single class therefore reveals nothing useful: it learns from the
+    draws that hide its label. The embeddings of labels and states are trained, as in C-Tran;
+    FedLGT's public code fixes those of the states here too.
     """
 
     training: LocalTraining = LocalTraining(epochs=5, batch_size=16, lr=1e-4, clip_norm=10.0)
     positive_weight: PositiveWeight = "none"  # w_c, from annotated entries only
-    told_share: float = 0.75  # the largest share of an image's labels that the model is told
+    told_share: float = 0.75  # the largest share of an image's labels that is revealed
     layers: int = 3  # of the transformer
     attention_heads: int = 4  # of each layer
     dropout: float = 0.1  # in the transformer
@@ -41,8 +41,8 @@ class FedCTran(WeightedAveraging):
     def __post_init__(self) -> None:
         if not 0 <= self.told_share < 1:
             raise UserError(
-                "method.told_share must be at least 0 and below 1, or no label would be left to "
-                f"guess; found {self.told_share}"
+                "method.told_share must be at least 0 and below 1, so that some labels stay "
+                f"hidden; found {self.told_share}"
             )
 
     def model_spec(self, wanted: ModelSpec) -> ModelSpec:
@@ -65,5 +65,5 @@ class FedCTran(WeightedAveraging):
         return hidden_label_bce(logits, labels, known, states, local.state["positive_weight"])
 
     def calibrated(self, local: Local, images: Tensor, states: Tensor) -> Tensor:
-        """The states as the model is told them."""
+        """The label states that the model receives."""
         return states

@@ -1,4 +1,4 @@
-"""FedCurv (Shoham et al., NeurIPS workshop 2019): weights that matter to other clients are held."""
+"""FedCurv (Shoham et al., NeurIPS workshop 2019): penalise changes that hurt other clients."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from fedquilt.training.parts import DeclaredPart, SumPart
 
 SUMS = ("fisher", "fisher_weights")  # of the Fisher diagonal F_j, and of F_j times the weights
 LOOKED = "squared gradients"  # of all local images, after training
-ROUNDING = 1e-10  # a smaller share of the sum is what rounding left of the client's own part
+ROUNDING = 1e-10  # a smaller share of the sum is a rounding error of the client's own term
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedCurv(FedAvgPL):
     """FedAvg-PL plus lambda times the sum over other clients of F_j (theta - theta_j) squared.
 
-    F_j is the diagonal Fisher of client j at its last weights theta_j. It is 0 for head rows of
-    classes the client does not annotate, so that annotators alone hold them. With lambda = 0, in
-    the first round, and for a client on its own, it is FedAvg-PL.
+    F_j is the diagonal of client j's Fisher information at its last weights theta_j. It is 0 for
+    head rows of classes the client does not annotate, so only annotators constrain them. With
+    lambda = 0, in the first round, and with a single client, it is FedAvg-PL.
 
     F_j is the mean of squared gradients of the masked loss on plain images, in the precision of
     training, with batch norm in evaluation mode. A gradient is that of ``fisher_batch`` images, as
     in public code, not of one image as in the paper: F_j is smaller by about that factor, and
     lambda must be larger by it.
 
-    A client sends how its part of both sums changed, so that clients that rest stay in the sums.
-    They are float64: a client takes its own part out of the sum, and little may be left. The
-    penalty is written as a square, which differs from the paper's sum by a constant.
+    A client sends the change of its terms in both sums, so clients outside the cohort stay in the
+    sums. These are float64: a client subtracts its own term from the sum, and little may remain.
+    The penalty is written as a square, which differs from the paper's sum by a constant.
     """
 
-    strength: float = 0.1  # lambda: how hard weights are held
-    fisher_batch: int = 32  # images whose mean gradient is squared; 1: the Fisher as it is defined
+    strength: float = 0.1  # lambda: weight of the penalty
+    fisher_batch: int = 32  # images whose mean gradient is squared; 1: the exact definition
 
     def __post_init__(self) -> None:
         if self.strength < 0 or self.fisher_batch < 1:
@@ -90,7 +90,7 @@ class FedCurv(FedAvgPL):
         return supervised + self.strength * distance
 
     def observe(self, local: Local, batch: Batch) -> State:
-        """Add the batch's squared gradients; a batch counts by its images."""
+        """Add the batch's squared gradients, weighted by its number of images."""
         totals, named = local.state[LOOKED], dict(local.model.named_parameters())
         parameters = [named[name] for name in totals]
         local.model.eval()
@@ -98,7 +98,7 @@ class FedCurv(FedAvgPL):
         local.model.train()
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
         doubles = copies_of(gradients, torch.float64)
-        # In its place: the round's own scratch, as large as two models.
+        # In place: this scratch of the round is as large as two models.
         torch._foreach_addcmul_([*totals.values()], doubles, doubles, value=len(batch.rows))
         return local.state
 
@@ -107,7 +107,7 @@ class FedCurv(FedAvgPL):
         new = {"fisher": fisher, "fisher_weights": {k: f * weights[k] for k, f in fisher.items()}}
         kept = {**local.state}
         change = sub(new, kept["own"])
-        # As the server adds it up, so that a client on its own is left with exactly nothing.
+        # Added as the server adds it, so that for a single client exactly 0 remains.
         kept["own"] = add(kept["own"], change)
         sums = {key: Sum(change[key]) for key in SUMS}
         del kept["importance"], kept["anchor"], kept[LOOKED]

@@ -18,28 +18,28 @@ from fedquilt.training.method import Local
 
 @dataclass(frozen=True, kw_only=True)
 class FedFixMatch(WeightedAveraging):
-    """Sure predictions of missing labels on a weak view become hard labels of a strong view.
+    """Confident predictions of missing labels on a weak view are pseudo-labels of a strong view.
 
-    The model under training is its own teacher. A prediction is sure above the threshold or below
-    1 minus it. As published for FedMLP, an image counts only if all of its missing labels are
-    sure, which few images pass where many are missing.
+    The model in training is its own teacher. A prediction is confident above the threshold or
+    below 1 minus it. As published for FedMLP, an image counts only if all of its missing labels
+    are confident, which few images satisfy if many labels are missing.
 
     Deviations: a short last batch counts in full. FedMLP's strong view is ``randaugment`` (set
     ``views.strong``), FedLSM's is ``strong``. The variant ``fedlsm`` averages head rows over
-    annotators, as that paper does; it does not tell its thresholds.
+    annotators, as that paper does; the paper does not give its thresholds.
     """
 
-    threshold: float = 0.8  # tau: the probability from which a prediction is sure
-    gate: Literal["sample", "entry"] = "sample"  # what has to be sure: all of an image, or a label
-    strength: float = 1.0  # lambda_u: of the loss on the strong view
+    threshold: float = 0.8  # tau: the probability above which a prediction is confident
+    gate: Literal["sample", "entry"] = "sample"  # must be confident: all of an image, or an entry
+    strength: float = 1.0  # lambda_u: weight of the loss on the strong view
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fedlsm": {"head_rows": "annotated"}}
 
     def __post_init__(self) -> None:
         if not 0.5 <= self.threshold <= 1:
             raise UserError(
-                f"fedfixmatch.threshold must be in 0.5..1, found {self.threshold}: below one half "
-                "a prediction would be sure to be both present and absent"
+                f"method.threshold must be in 0.5..1, found {self.threshold}: below 0.5 a "
+                "prediction would be confident of both present and absent"
             )
 
     def views(self, round_index: int) -> tuple[str, ...]:
@@ -54,8 +54,8 @@ class FedFixMatch(WeightedAveraging):
         return supervised + self.strength * masked_mean(entries, self.gated(weak, known))
 
     def gated(self, logits: Tensor, known: Tensor) -> Tensor:
-        """The missing labels that are sure enough, (B, C) bool."""
-        sure = is_confident(logits, self.threshold)
+        """The missing labels that get a pseudo-label, (B, C) bool."""
+        confident = is_confident(logits, self.threshold)
         if self.gate == "sample":
-            sure = (sure | known).all(1, keepdim=True)
-        return sure & ~known
+            confident = (confident | known).all(1, keepdim=True)
+        return confident & ~known

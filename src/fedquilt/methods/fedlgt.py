@@ -20,27 +20,27 @@ from fedquilt.training.method import Local
 
 @dataclass(frozen=True, kw_only=True)
 class FedLGT(FedCTran):
-    """FedC-Tran in which labels are their names' text vectors, and doubtful labels are not told.
+    """FedC-Tran with text embeddings of the label names; uncertain labels are kept hidden.
 
-    The vectors are fixed and the same for everybody. A label about which the received model, told
-    nothing, is in doubt is made one to guess: the client then trains on what the federation does
+    The embeddings are fixed and equal at all clients. A label that the received model is uncertain
+    about, with no label revealed, is hidden: the client then trains on what the global model does
     not know yet.
 
-    Deviations: the paper's vectors are CLIP's; the default here, which needs no download, knows
-    the spelling of the names and not their meaning, so name an encoder
-    (docs/guides/text_embeddings.md). The received model never drops out. In the public code, the
-    variant ``released``, only the first image of a batch has its doubtful labels withheld, and the
-    words for positive and negative are swapped.
+    Deviations: the paper's embeddings are CLIP's. The default here needs no download, but encodes
+    the spelling of the names and not their meaning: choose a text encoder
+    (docs/guides/text_embeddings.md). The received model runs without dropout. In the public code,
+    the variant ``released``, uncertain labels are hidden in the first image of a batch only, and
+    the words for positive and negative are swapped.
     """
 
     text_encoder: str = "hashed-names"  # or open-clip:MODEL/WEIGHTS, a folder, a file of vectors;
-    # "learned": trained vectors, as in FedC-Tran
+    # "learned": trained embeddings, as in FedC-Tran
     prompt: str = "The photo contains {name}."  # for encoders that read sentences
     swapped_states: bool = False  # the word "positive" for a negative label, as in the public code
-    calibrate: bool = True  # CA-MLE: do not tell labels the received model is in doubt about
-    threshold: float = 0.5  # tau: the probability of most doubt
-    margin: float = 0.02  # epsilon: how far from it is doubt too
-    first_sample_only: bool = False  # calibrate the first image of each batch and no other
+    calibrate: bool = True  # CA-MLE: hide labels that the received model is uncertain about
+    threshold: float = 0.5  # tau: the probability of greatest uncertainty
+    margin: float = 0.02  # epsilon: labels this close to it are uncertain
+    first_sample_only: bool = False  # calibrate the first image of each batch only
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {"first_sample_only": True, "swapped_states": True}
@@ -55,8 +55,8 @@ class FedLGT(FedCTran):
             )
         if self.text_encoder == STORED:
             raise UserError(
-                f"method.text_encoder {STORED!r} stands for vectors that a trained model brings "
-                "along; to train one, name an encoder (docs/guides/text_embeddings.md)"
+                f"method.text_encoder {STORED!r} means embeddings stored in a trained model; to "
+                "train one, choose an encoder (docs/guides/text_embeddings.md)"
             )
 
     def model_spec(self, wanted: ModelSpec) -> ModelSpec:
@@ -71,8 +71,8 @@ class FedLGT(FedCTran):
     def calibrated(self, local: Local, images: Tensor, states: Tensor) -> Tensor:
         if not self.calibrate:
             return states
-        asked = 1 if self.first_sample_only else len(images)
-        logits = local.forward(local.received["weights"], images[:asked]).logits  # told nothing
+        count = 1 if self.first_sample_only else len(images)
+        logits = local.forward(local.received["weights"], images[:count]).logits  # none revealed
         probabilities = torch.sigmoid(logits.float())
-        sure = mask_uncertain(states[:asked], probabilities, self.threshold, self.margin)
-        return torch.cat([sure, states[asked:]])
+        masked = mask_uncertain(states[:count], probabilities, self.threshold, self.margin)
+        return torch.cat([masked, states[count:]])

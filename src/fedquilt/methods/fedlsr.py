@@ -20,22 +20,22 @@ from fedquilt.training.method import Local, State
 
 @dataclass(frozen=True, kw_only=True)
 class FedLSR(FedAvg):
-    """Learn from a sharpened mixture of two views, and keep the two predictions close.
+    """Train on the sharpened mean prediction of two views, and keep the two predictions close.
 
-    A blank label counts as a 0 by design: hidden positives are taken for label noise.
+    Unannotated labels are treated as negatives by design: hidden positives are label noise.
 
-    Deviations: sigmoids in place of the paper's softmax; the paper's optional entropy term is
-    left out, as in the FedMLP authors' port. The divergence counts "present" and "absent". The
-    variant ``ported`` is that port: it applies the sigmoid twice before the cross-entropy, which
-    confines probabilities to 0.5..0.731, and its divergence counts "present" alone.
+    Deviations: sigmoids instead of the paper's softmax; the paper's optional entropy term is left
+    out, as in the FedMLP authors' port. The divergence covers "present" and "absent". The variant
+    ``ported`` is that port: it applies the sigmoid twice before the cross-entropy, which confines
+    probabilities to 0.5..0.731, and its divergence covers "present" only.
     """
 
     sharpening: float = 2.0  # the mixture's logits are multiplied by this
-    self_distillation: float = 0.4  # gamma: weight of the divergence between views, once ramped up
+    self_distillation: float = 0.4  # gamma: weight of the divergence between views, after the ramp
     ramp_rounds: int = 40  # t_w: rounds over which that weight grows from 0
     contrast: float = 3.0  # logits are multiplied by this before the views are compared
-    both_sides: bool = True  # the divergence counts absent as well as present
-    double_sigmoid: bool = False  # the port's cross-entropy: probabilities taken for logits
+    both_sides: bool = True  # the divergence covers absent as well as present
+    double_sigmoid: bool = False  # the port's cross-entropy: probabilities used as logits
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "ported": {"double_sigmoid": True, "both_sides": False}
@@ -52,22 +52,22 @@ class FedLSR(FedAvg):
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         first, second = (local.model(images).logits for images in batch.views)
-        labels, believed = self.supervision(batch)
+        labels, known = self.supervision(batch)
         assert batch.drawn is not None
         sharp = self.sharpening * mixed_logits(first, second, batch.drawn)
-        targets = torch.where(believed, labels, torch.zeros_like(labels))
+        targets = torch.where(known, labels, torch.zeros_like(labels))
         scores = torch.sigmoid(sharp) if self.double_sigmoid else sharp
         supervised = elementwise_bce(scores, targets, local.state["positive_weight"])
         apart = jensen_shannon(
             self.contrast * first, self.contrast * second, both_sides=self.both_sides
         )
         strength: Tensor = local.state["strength"]
-        return masked_mean(supervised, believed) + strength * apart.mean()
+        return masked_mean(supervised, known) + strength * apart.mean()
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         return self.weights_update(local, weights), without(local.state, "strength")
 
     def strength(self, round_index: int) -> float:
-        """The weight of the divergence in a round."""
+        """The weight of the divergence in this round."""
         ramp = min(round_index / self.ramp_rounds, 1.0) if self.ramp_rounds > 0 else 1.0
         return self.self_distillation * ramp

@@ -189,9 +189,9 @@ def allocate(
 
 def _description(setting: Partition | Annotation, table: Mapping[str, str]) -> dict[str, Any]:
     """The registry name (of a user's own class: module and class name) and the settings."""
-    place = f"{type(setting).__module__}:{type(setting).__qualname__}"
+    path = f"{type(setting).__module__}:{type(setting).__qualname__}"
     names = {entry: name for name, entry in table.items()}
-    return {"name": names.get(place, place), **asdict(setting)}
+    return {"name": names.get(path, path), **asdict(setting)}
 
 
 def _check_complete(data: LabelView, annotation: Annotation) -> None:

@@ -63,10 +63,10 @@ def read_label_names(path: Path) -> LabelNames:
     sites = _table(document, "sites", str(path))
     by_site = {}
     for site in sites:
-        place = f'{path}, [sites."{site}"]'
+        where = f'{path}, [sites."{site}"]'
         entry = _table(sites, site, str(path))
-        _check_keys(entry, ("labels",), place)
-        by_site[site.strip()] = _names(entry, place)
+        _check_keys(entry, ("labels",), where)
+        by_site[site.strip()] = _names(entry, where)
     return LabelNames(_names(document, str(path)), by_site)
 
 
@@ -90,25 +90,25 @@ def check_names(
         problems.add(BAD_NAMES, f"site {site!r} has no image{nearest(site, set(sites or ()))}")
 
 
-def _check_keys(table: Mapping[str, object], known: Sequence[str], place: str) -> None:
+def _check_keys(table: Mapping[str, object], known: Sequence[str], where: str) -> None:
     for key in table:
         if key not in known:
-            raise UserError(f"{place}: unknown entry {key!r}{nearest(key, known)}")
+            raise UserError(f"{where}: unknown entry {key!r}{nearest(key, known)}")
 
 
-def _table(document: Mapping[str, object], key: str, place: str) -> dict[str, object]:
+def _table(document: Mapping[str, object], key: str, where: str) -> dict[str, object]:
     found = document.get(key, {})
     if not isinstance(found, dict):
-        raise UserError(f"{place}: {key!r} must be a table, found {found!r}")
+        raise UserError(f"{where}: {key!r} must be a table, found {found!r}")
     return found
 
 
-def _names(document: Mapping[str, object], place: str) -> dict[str, str]:
+def _names(document: Mapping[str, object], where: str) -> dict[str, str]:
     names = {}
-    for column, target in _table(document, "labels", place).items():
+    for column, target in _table(document, "labels", where).items():
         if not isinstance(target, str) or not target.strip():
             raise UserError(
-                f"{place}: the label {column!r} must be given a class name, found {target!r}"
+                f"{where}: the label {column!r} must be given a class name, found {target!r}"
             )
         names[column.strip()] = target.strip()
     return names

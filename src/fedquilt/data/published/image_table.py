@@ -156,7 +156,7 @@ def _check_no_repeats(table: ImageTable, origin: Origin) -> None:
         name = next(name for name, count in Counter(table.ids).items() if count > 1)
         raise UserError(
             f"{origin.title}: the labels name {repeated:,} images more than once, such as {name}; "
-            f"expected each image once. Download them again from {origin.place}"
+            f"expected each image once. Download them again from {origin.location}"
         )
 
 
@@ -169,7 +169,7 @@ def bad_images_error(origin: Origin, bad: Sequence[tuple[ImageFile, BadImage]]) 
     kinds = {each.kind for _, each in bad}
     lines += sorted(kind.advice for kind in kinds - {UNREADABLE_IMAGE})
     if UNREADABLE_IMAGE in kinds:
-        lines.append(f"damaged files: download them again from {origin.place}")
+        lines.append(f"damaged files: download them again from {origin.location}")
     return UserError("\n".join(lines))
 
 

@@ -19,21 +19,104 @@ SEARCHED_FOLDERS = 100  # per level, so that a hint does not take minutes on a s
 SHOWN_ARCHIVES = 3
 
 
+@dataclass(frozen=True)
+class Origin:
+    """A data set's name and download location, for error messages."""
+
+    title: str
+    location: str  # where to download it, in words
+
+    def find(self, folder: Path, *names: str) -> Path:
+        """The first of ``names`` that is a file in ``folder``; raise if there is none."""
+        for name in names:
+            if (folder / name).is_file():
+                return folder / name
+        raise self.missing(folder, *names)
+
+    def find_folder(self, folder: Path, *names: str) -> Path:
+        """The first of ``names`` that is a folder in ``folder``; raise if there is none."""
+        for name in names:
+            if (folder / name).is_dir():
+                return folder / name
+        raise self.missing(folder, *names)
+
+    def missing(self, folder: Path, *names: str, hint: str = "") -> UserError:
+        """The error for a folder that has none of ``names``."""
+        wanted = " or ".join(names)
+        if not folder.is_dir():
+            found = f"there is no folder {folder}; give the folder"
+            if folder.exists():
+                found = f"{folder} is a file; give the folder"
+            return UserError(f"{self.title}: {found} that holds {wanted}, from {self.location}")
+        remedy = nearby_hint(folder, names) or " or ".join(
+            each for each in (archive_hint(folder), f"download it from {self.location}") if each
+        )
+        return UserError(
+            f"{self.title}: {folder} holds no {wanted}; {remedy}" + (f". {hint}" if hint else "")
+        )
+
+    def read_text(self, path: Path) -> str:
+        with self.reading(path):
+            return path.read_text(encoding="utf-8-sig")
+
+    @contextmanager
+    def reading(self, path: Path) -> Iterator[None]:
+        """Turn disk and text decoding errors for ``path`` into a ``UserError`` with advice."""
+        try:
+            yield
+        except UnicodeDecodeError as error:
+            raise self.wrong(path, f"is not text ({error})", "the file as published") from None
+        except OSError as error:
+            raise UserError(
+                f"{self.title}: {path} cannot be read ({error.strerror or error}); make it "
+                f"readable, or download it again from {self.location}"
+            ) from error
+
+    def wrong(self, path: Path, found: str, expected: str) -> UserError:
+        """The error for a file with unexpected content."""
+        return UserError(
+            f"{self.title}: {path} {found}; expected {expected}. "
+            f"Download it again from {self.location}"
+        )
+
+    def check_md5(self, path: Path, published: str) -> None:
+        """Raise a ``UserError`` if the file's MD5 is not the published one."""
+        with self.reading(path), path.open("rb") as file:
+            digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
+        if digest.hexdigest() != published:
+            raise self.wrong(path, f"has the MD5 {digest.hexdigest()}", published)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedSource(Source):
+    """A source of published files; the first ``load`` prepares them in the cache."""
+
+    folder: str  # holds the published files
+    origin: ClassVar[Origin]
+
+    @property
+    def root(self) -> Path:
+        return Path(self.folder)
+
+    @abstractmethod
+    def load(self, cache: Path) -> Splits: ...
+
+
 def nearby_hint(folder: Path, names: Sequence[str]) -> str:
     """``x.csv is in FOLDER: ...`` if one of ``names`` is up to two levels away; otherwise empty."""
-    for place in (*_above(folder), *_below(folder, levels=2)):
+    for candidate in (*_above(folder), *_below(folder, levels=2)):
         for name in names:
-            if (place / name).exists():
-                return f"{name} is in {place}: give that folder, or move it to the expected one"
+            if (candidate / name).exists():
+                return f"{name} is in {candidate}: give that folder, or move it to the expected one"
     return ""
 
 
 def archive_hint(folder: Path) -> str:
     """``unpack a.zip, b.zip`` if there are archives in the folder or one level below it."""
     found = [
-        str((place / name).relative_to(folder))
-        for place in (folder, *_below(folder, levels=1))
-        for name in _names_in(place)
+        str((candidate / name).relative_to(folder))
+        for candidate in (folder, *_below(folder, levels=1))
+        for name in _names_in(candidate)
         if name.lower().endswith(ARCHIVES)
     ]
     more = f" and {len(found) - SHOWN_ARCHIVES} more" if len(found) > SHOWN_ARCHIVES else ""
@@ -63,86 +146,3 @@ def _names_in(folder: Path, *, folders_only: bool = False) -> list[str]:
             return sorted(each.name for each in entries if not folders_only or each.is_dir())
     except OSError:  # a hint must not raise
         return []
-
-
-@dataclass(frozen=True)
-class Origin:
-    """A data set's name and download location, for error messages."""
-
-    title: str
-    place: str
-
-    def find(self, folder: Path, *names: str) -> Path:
-        """The first of ``names`` that is a file in ``folder``; raise if there is none."""
-        for name in names:
-            if (folder / name).is_file():
-                return folder / name
-        raise self.missing(folder, *names)
-
-    def find_folder(self, folder: Path, *names: str) -> Path:
-        """The first of ``names`` that is a folder in ``folder``; raise if there is none."""
-        for name in names:
-            if (folder / name).is_dir():
-                return folder / name
-        raise self.missing(folder, *names)
-
-    def missing(self, folder: Path, *names: str, hint: str = "") -> UserError:
-        """The error for a folder that has none of ``names``."""
-        wanted = " or ".join(names)
-        if not folder.is_dir():
-            found = f"there is no folder {folder}; give the folder"
-            if folder.exists():
-                found = f"{folder} is a file; give the folder"
-            return UserError(f"{self.title}: {found} that holds {wanted}, from {self.place}")
-        remedy = nearby_hint(folder, names) or " or ".join(
-            each for each in (archive_hint(folder), f"download it from {self.place}") if each
-        )
-        return UserError(
-            f"{self.title}: {folder} holds no {wanted}; {remedy}" + (f". {hint}" if hint else "")
-        )
-
-    def read_text(self, path: Path) -> str:
-        with self.reading(path):
-            return path.read_text(encoding="utf-8-sig")
-
-    @contextmanager
-    def reading(self, path: Path) -> Iterator[None]:
-        """Turn disk and text decoding errors for ``path`` into a ``UserError`` with advice."""
-        try:
-            yield
-        except UnicodeDecodeError as error:
-            raise self.wrong(path, f"is not text ({error})", "the file as published") from None
-        except OSError as error:
-            raise UserError(
-                f"{self.title}: {path} cannot be read ({error.strerror or error}); make it "
-                f"readable, or download it again from {self.place}"
-            ) from error
-
-    def wrong(self, path: Path, found: str, expected: str) -> UserError:
-        """The error for a file with unexpected content."""
-        return UserError(
-            f"{self.title}: {path} {found}; expected {expected}. "
-            f"Download it again from {self.place}"
-        )
-
-    def check_md5(self, path: Path, published: str) -> None:
-        """Raise a ``UserError`` if the file's MD5 is not the published one."""
-        with self.reading(path), path.open("rb") as file:
-            digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
-        if digest.hexdigest() != published:
-            raise self.wrong(path, f"has the MD5 {digest.hexdigest()}", published)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PublishedSource(Source):
-    """A source of published files; the first ``load`` prepares them in the cache."""
-
-    folder: str  # holds the published files
-    origin: ClassVar[Origin]
-
-    @property
-    def root(self) -> Path:
-        return Path(self.folder)
-
-    @abstractmethod
-    def load(self, cache: Path) -> Splits: ...

@@ -42,22 +42,6 @@ def read_columns(origin: Origin, path: Path, *names: str) -> tuple[list[str], ..
     return columns
 
 
-def with_groups(
-    origin: Origin, table: ImageTable, path: Path, columns: tuple[str, str], images: str
-) -> ImageTable:
-    """Add every image's group to the table, from the image and group columns of a CSV file.
-
-    ``images`` is what an error calls the images that are missing in that file.
-    """
-    names, groups = read_columns(origin, path, *columns)
-    group_of = dict(zip(names, groups))
-    unknown = [name for name in table.ids if name not in group_of]
-    if unknown:
-        found = f"lacks {len(unknown):,} {images}, such as {unknown[0]}"
-        raise origin.wrong(path, found, "a row for each")
-    return replace(table, groups=tuple(group_of[name] for name in table.ids))
-
-
 def _position(origin: Origin, path: Path, header: list[str], name: str) -> int:
     if name in header:
         return header.index(name)
@@ -82,3 +66,19 @@ def read_json(
         found = f"holds a {type(document).__name__}"
         raise origin.wrong(path, found, f"a {kind.__name__} as published")
     return document
+
+
+def with_groups(
+    origin: Origin, table: ImageTable, path: Path, columns: tuple[str, str], images: str
+) -> ImageTable:
+    """Add every image's group to the table, from the image and group columns of a CSV file.
+
+    ``images`` is what an error calls the images that are missing in that file.
+    """
+    names, groups = read_columns(origin, path, *columns)
+    group_of = dict(zip(names, groups))
+    unknown = [name for name in table.ids if name not in group_of]
+    if unknown:
+        found = f"lacks {len(unknown):,} {images}, such as {unknown[0]}"
+        raise origin.wrong(path, found, "a row for each")
+    return replace(table, groups=tuple(group_of[name] for name in table.ids))

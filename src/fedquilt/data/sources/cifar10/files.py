@@ -63,9 +63,9 @@ Bytes = NDArray[np.uint8]
 def find_files(folder: Path) -> list[Path]:
     """The published files in ``folder``, in the first version that is found."""
     for version in VERSIONS:
-        for place in (folder / version.folder, folder):
-            if (place / version.names[0]).is_file():
-                return [ORIGIN.find(place, name) for name in version.names]
+        for candidate in (folder / version.folder, folder):
+            if (candidate / version.names[0]).is_file():
+                return [ORIGIN.find(candidate, name) for name in version.names]
     for name in (*(version.archive for version in VERSIONS), PACKED):
         if (folder / name).is_file():
             return [folder / name]

@@ -23,7 +23,7 @@ def write_grey(path: Path, value: int, size: tuple[int, int] = (8, 8)) -> Path:
 
 
 def make_folder(root: Path, text: str) -> tuple[Path, Path]:
-    """A label file and, for the first cell of every row, an image as grey as its line number."""
+    """Write a label file and one image per row, named by its first cell, as grey as its line."""
     images = root / "images"
     images.mkdir(parents=True)
     for line, row in enumerate(text.strip().splitlines()[1:], start=2):

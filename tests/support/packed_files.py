@@ -1,4 +1,4 @@
-"""Small files in the layouts in which CIFAR-10, MNIST and MedMNIST are published."""
+"""Small files in the published layouts of CIFAR-10, MNIST and MedMNIST."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-PER_FILE = 40  # CIFAR images in each file: four of each class, in turn
+PER_FILE = 40  # CIFAR images in each file: four of each class, in cyclic order
 
 
 def cifar_images(first: int, count: int = PER_FILE) -> NDArray[np.uint8]:
-    """Image k is plain: red k + 1, green its class + 1, blue 255."""
+    """Image k has one colour: red k + 1, green its class + 1, blue 255."""
     number = np.arange(first, first + count)
     colours = np.stack([number + 1, number % 10 + 1, np.full(count, 255)], 1).astype(np.uint8)
     return np.broadcast_to(colours[:, :, None, None], (count, 3, 32, 32)).copy()
@@ -35,7 +35,7 @@ def cifar_files() -> dict[str, bytes]:
 
 
 def write_cifar(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The unpacked binary version, and a loader that expects so few images."""
+    """Write the unpacked binary version, and make the loader expect ``PER_FILE`` images."""
     monkeypatch.setattr("fedquilt.data.sources.cifar10.files.IMAGES_PER_FILE", PER_FILE)
     below = folder / "cifar-10-batches-bin"
     below.mkdir(parents=True)
@@ -53,12 +53,12 @@ def write_cifar_archive(path: Path, files: dict[str, bytes]) -> None:
 
 
 def cifar_python_files(*, is_column_major: bool = False) -> dict[str, bytes]:
-    """The same images as ``cifar_files`` in the python version: what Python 2 pickled, by hand."""
+    """The images of ``cifar_files`` in the Python version: a Python 2 pickle, made by hand."""
     content = {}
     for place, name in enumerate(cifar_files()):
         images = cifar_images(place * PER_FILE).reshape(PER_FILE, -1)
         classes = [bytes((0x4B, number % 10)) for number in range(PER_FILE)]
-        # Python 2 appended a thousand at a time; so few images make two pieces here.
+        # Python 2 appended a thousand at a time; here the few images are written in two pieces.
         pieces = [b"".join(classes[:16]), b"".join(classes[16:])]
         pixels = images.tobytes("F" if is_column_major else "C")
         content[name.removesuffix(".bin")] = b"".join(
@@ -79,7 +79,7 @@ def cifar_python_files(*, is_column_major: bool = False) -> dict[str, bytes]:
 
 
 def write_packed_cifar(path: Path, counts: tuple[int, int] = (20, 10)) -> None:
-    """Plain images as JPEGs in one array of bytes."""
+    """Write images of one colour as JPEGs in one array of bytes."""
     arrays: dict[str, Any] = {}
     for split, count in zip(("train", "test"), counts):
         files = []
@@ -94,7 +94,7 @@ def write_packed_cifar(path: Path, counts: tuple[int, int] = (20, 10)) -> None:
 
 
 def mnist_images(first: int, count: int) -> NDArray[np.uint8]:
-    """Image k is plain grey k + 1, but for a brighter pixel in its upper left corner."""
+    """Image k is grey k + 1 with a white pixel in the upper left corner."""
     images = np.empty((count, 28, 28), np.uint8)
     images[:] = np.arange(first + 1, first + count + 1)[:, None, None]
     images[:, 0, 0] = 255
@@ -102,7 +102,7 @@ def mnist_images(first: int, count: int) -> NDArray[np.uint8]:
 
 
 def write_mnist(folder: Path, monkeypatch: pytest.MonkeyPatch, *, packed: bool = True) -> Path:
-    """80 training and 40 test digits, in turn, and a loader that expects so few."""
+    """Write 80 training and 40 test digits, and make the loader expect these counts."""
     counts = {"train": 80, "test": 40}
     monkeypatch.setattr("fedquilt.data.sources.mnist.files.COUNTS", counts)
     folder.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def write_mnist(folder: Path, monkeypatch: pytest.MonkeyPatch, *, packed: bool =
 def write_medmnist(
     path: Path, labels: dict[str, NDArray[np.generic]], size: int = 28, channels: int = 1
 ) -> dict[str, NDArray[np.uint8]]:
-    """Random images for the given labels of train, val and test; the images are given back."""
+    """Write random images for the given labels of train, val and test; return the images."""
     random = np.random.default_rng(0)
     images = {}
     for split, given in labels.items():

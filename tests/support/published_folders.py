@@ -1,6 +1,6 @@
-"""Small folders in the layouts that makers of data sets publish, for the tests of the sources.
+"""Small folders in the published layouts of data sets, for the tests of the sources.
 
-Image number i is grey of value 10 * i, so that a test can tell which image it got.
+Image number i is grey of value 10 * i, so that tests can identify it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CHEST_TEST = ("00000003_000.png", "00000003_001.png")
 
 
 def write_chestxray14(root: Path) -> Path:
-    """NIH's first table, which ends every line with a comma, and two of Kaggle's folders."""
+    """Write NIH's first table, which ends every line with a comma, and two of Kaggle's folders."""
     header = (
         "Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,"
         "View Position,OriginalImage[Width,Height],OriginalImagePixelSpacing[x,y],\n"
@@ -61,7 +61,7 @@ SKIN_ROWS = tuple(  # image, lesion, diagnosis: two photographs of each lesion
 
 
 def write_ham10000(root: Path) -> Path:
-    """As on Dataverse, the photographs in two folders."""
+    """Write the Dataverse layout, with the photographs in two folders."""
     root.mkdir(parents=True, exist_ok=True)
     header = "lesion_id,image_id,dx,dx_type,age,sex,localization\n"
     lines = [f"{lesion},{image},{dx},histo,80.0,male,scalp\n" for image, lesion, dx in SKIN_ROWS]
@@ -73,7 +73,7 @@ def write_ham10000(root: Path) -> Path:
 
 
 def write_isic2018(root: Path) -> Path:
-    """The same, as on the challenge's page."""
+    """Write the same images in the challenge's layout."""
     root.mkdir(parents=True, exist_ok=True)
     columns = ("MEL", "NV", "BCC", "AKIEC", "BKL", "DF", "VASC")
     lines = [",".join(("image", *columns))]
@@ -91,7 +91,7 @@ def write_isic2018(root: Path) -> Path:
     return root
 
 
-# split -> image -> the objects in it and whether they are difficult
+# image set -> image -> the objects in it and whether they are difficult
 VOC_IMAGES: dict[str, dict[str, tuple[tuple[str, bool], ...]]] = {
     "trainval": {
         "000005": (("chair", False), ("chair", True), ("person", True)),
@@ -103,17 +103,17 @@ VOC_IMAGES: dict[str, dict[str, tuple[tuple[str, bool], ...]]] = {
 
 
 def write_pascal_voc(root: Path, classes: Iterable[str], *, year: int = 2007) -> Path:
-    """A devkit with annotations and, for ``classes``, the lists of the splits."""
+    """Write a devkit with annotations and, for ``classes``, the lists of the image sets."""
     home = root / "VOCdevkit" / f"VOC{year}"
     lists = home / "ImageSets" / "Main"
     lists.mkdir(parents=True)
     (home / "Annotations").mkdir()
-    for split, images in VOC_IMAGES.items():
-        (lists / f"{split}.txt").write_text("".join(f"{image}\n" for image in images))
+    for image_set, images in VOC_IMAGES.items():
+        (lists / f"{image_set}.txt").write_text("".join(f"{image}\n" for image in images))
         for name in classes:
             states = {image: _voc_state(name, objects) for image, objects in images.items()}
             lines = [f"{image} {state:2d}\n" for image, state in states.items()]
-            (lists / f"{name}_{split}.txt").write_text("".join(lines))
+            (lists / f"{name}_{image_set}.txt").write_text("".join(lines))
         for image, objects in images.items():
             (home / "Annotations" / f"{image}.xml").write_text(_voc_annotation(image, objects))
             write_images(home / "JPEGImages", [f"{image}.jpg"], first=int(image))
@@ -139,7 +139,7 @@ COCO_CATEGORIES = ({"id": 18, "name": "dog"}, {"id": 1, "name": "person"}, {"id"
 
 
 def write_ms_coco(root: Path, *, year: int = 2014) -> Path:
-    """Three train and two val images; the first has two people and a crowd of dogs."""
+    """Write three train and two val images; the first has two people and a crowd of dogs."""
     prefix = {2014: "COCO_{}2014_", 2017: ""}[year]
     objects = {"train": ((9, 1), (9, 1), (9, 18), (25, 3)), "val": ((42, 18),)}
     images = {"train": (9, 25, 30), "val": (42, 73)}
@@ -209,7 +209,7 @@ ICH_DAMAGED = "ID_6431af929"
 
 
 def write_ich_table(root: Path) -> Path:
-    """Six rows per slice; those of the second slice come twice, as in the published file."""
+    """Write six rows per slice; the second slice's rows are repeated, as in the published file."""
     kinds = ("epidural", "intraparenchymal", "intraventricular", "subarachnoid", "subdural", "any")
     lines = ["ID,Label"]
     for name in (*ICH_SLICES, ICH_DAMAGED, "ID_000039fa0"):
@@ -222,7 +222,7 @@ def write_ich_table(root: Path) -> Path:
 
 
 def write_rsna_ich(root: Path) -> Path:
-    """DICOM slices of one value each: slice number i is 10 * i Hounsfield units all over."""
+    """Write DICOM slices of one value each: slice i is 10 * i Hounsfield units everywhere."""
     write_ich_table(root)
     (root / "stage_2_train").mkdir()
     for number, (name, (patient, _)) in enumerate(ICH_SLICES.items()):
@@ -233,6 +233,6 @@ def write_rsna_ich(root: Path) -> Path:
 
 
 def write_slice(path: Path, values: np.ndarray, **elements: Any) -> Path:
-    """A CT slice of stored values, which are 1024 above the Hounsfield units."""
+    """Write a CT slice of stored values, which are 1024 above the Hounsfield units."""
     scale = {"RescaleSlope": 1, "RescaleIntercept": -1024}
     return write_dicom(path, values, CT_IMAGE, **scale | elements)

@@ -15,7 +15,7 @@ from fedquilt.core.payload import Mean
 from fedquilt.core.totals import Accumulator
 from fedquilt.core.tree import same_bits
 from fedquilt.losses.distillation import relation_gap, relation_logits
-from fedquilt.losses.pseudo_labels import binary_entropy
+from fedquilt.losses.pseudo_labels import binary_entropy, confident_positives
 from fedquilt.methods.fedirm import FedIRM
 from fedquilt.models.teacher import training_mode_output
 from fedquilt.training.client import Workspace, run_client
@@ -89,9 +89,9 @@ def test_an_image_is_sure_by_entropy_and_by_every_class() -> None:
     # 0.75 four times: entropy 4 * 0.5623 = 2.249, too much. 0.95 and 0.6: 0.6 is not sure.
     calm, torn = [0.95, 0.05, 0.95, 0.05], [0.75] * 4
     logits = torch.logit(tensor([calm, torn, [0.95, 0.6, 0.95, 0.05]]))
-    found = FedIRM().sure_positives(logits)
+    found = confident_positives(logits, FedIRM().entropy_limit, FedIRM().confidence)
     assert found.tolist() == [[True, False, True, False], [False] * 4, [False] * 4]
-    lenient = FedIRM(entropy_limit=2.3).sure_positives(logits)
+    lenient = confident_positives(logits, 2.3, FedIRM().confidence)
     assert lenient[1].tolist() == [True] * 4
 
 

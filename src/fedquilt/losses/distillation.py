@@ -58,6 +58,13 @@ def relation_logits(logits: Tensor, members: Tensor, temperature: float) -> Tens
     return chosen.T @ logits / chosen.sum(0).clamp(min=1)[:, None] / temperature
 
 
+def relation_matrix(logits: Tensor, members: Tensor, temperature: float, batch_size: int) -> Tensor:
+    """The mean over batches of sigmoid(:func:`relation_logits`), (C, C)."""
+    batches = zip(logits.split(batch_size), members.split(batch_size))
+    matrices = [torch.sigmoid(relation_logits(*batch, temperature)) for batch in batches]
+    return torch.stack(matrices).mean(0)
+
+
 def relation_gap(source_logits: Tensor, target: Tensor, rows: Tensor) -> Tensor:
     """Symmetric KL divergence of sigmoid(source_logits) and ``target`` over ``rows``, (C,) bool.
 

@@ -67,6 +67,17 @@ def binary_entropy(logits: Tensor) -> Tensor:
     return -(present + absent)
 
 
+def confident_positives(logits: Tensor, entropy_limit: float, threshold: float) -> Tensor:
+    """FedIRM: labels predicted present, (B, C) bool, on images that are confident as a whole.
+
+    The entropies of such an image sum to less than the limit, and each of its probabilities is
+    above the threshold or below 1 minus it.
+    """
+    low_entropy = binary_entropy(logits.detach()).sum(1) < entropy_limit
+    confident = low_entropy & is_confident(logits, threshold).all(1)
+    return confident[:, None] & (logits > 0)
+
+
 def uncertainty(kind: Entropy, logits: Tensor, known: Tensor) -> Tensor:
     """Return the uncertainty of each image, (B,); 0 where the model is certain.
 

@@ -14,7 +14,6 @@ from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights, tree_map
 from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
-from fedquilt.losses.cross_entropy import masked_bce
 from fedquilt.losses.pseudo_labels import (
     NO_TAG,
     class_thresholds,
@@ -32,35 +31,34 @@ WARM_UP = "warm-up"
 
 @dataclass(frozen=True, kw_only=True)
 class CBAFed(WeightedAveraging):
-    """Fill in missing labels by class-wise thresholds, higher for classes with many labels.
+    """Pseudo-labels by class-wise thresholds, higher for classes with many labels.
 
-    After a warm-up, predictions above a class's threshold or below 1 minus it become labels, and
-    clients count by the labels they used. Every few rounds the model is mixed with an older one.
+    After a warm-up, predictions above a class's threshold or below 1 minus it are pseudo-labels.
+    Clients are weighted by the labels used. Every few rounds the model is mixed with an older one.
 
-    Deviations: all as in the FedMLP authors' code, but labels are filled in once a round, by the
-    received model, as in the CVPR paper. ``released`` does it batch by batch like that code, but
-    counts them once a round. ``supplement`` has the other numbers of FedMLP's supplement.
+    Deviations: as in the FedMLP authors' code, but missing labels are filled in once a round, by
+    the received model, as in the CVPR paper. ``released`` fills them in batch by batch like that
+    code, but counts them once a round. ``supplement`` has the other values of FedMLP's supplement.
     """
 
     warmup_rounds: int = 50  # P: rounds on annotated labels only
     labelling: Literal["round", "batch"] = "round"  # when missing labels are filled in
     threshold_base: float = 0.45  # of a class's threshold: share + this - deviation of shares
-    threshold_range: tuple[float, float] = (0.55, 0.95)  # the thresholds' limits
-    residual_every: int = 5  # J: rounds between mixing the model with the one saved last
-    warmup_residual: float = 0.8  # alpha_1: the saved model's share, in the warm-up
-    residual: float = 0.5  # alpha_2: the saved model's share, after it
+    threshold_range: tuple[float, float] = (0.55, 0.95)  # limits of the thresholds
+    residual_every: int = 5  # J: rounds after which the model is averaged with the last saved one
+    warmup_residual: float = 0.8  # alpha_1: weight of the saved model in the warm-up
+    residual: float = 0.5  # alpha_2: weight of the saved model after the warm-up
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {"labelling": "batch"},
         "supplement": {"threshold_base": 0.6, "residual_every": 1},
     }
-
     also_broadcast: ClassVar[tuple[str, ...]] = ("thresholds",)
     pseudo_label_key: ClassVar[str | None] = "tags"
 
     @property
     def parts(self) -> Mapping[str, DeclaredPart]:
-        # All classes or none: the body's weight is their sum, from which one could be computed.
+        # All classes or none: the body's weight is their sum, so one missing could be computed.
         return {"class_share": per_class_mean("every class", start=None)}
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
@@ -83,11 +81,10 @@ class CBAFed(WeightedAveraging):
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         logits = local.model(batch.views[0]).logits
-        labels, known = self.supervision(batch)
-        supervised = masked_bce(logits, labels, known, local.state["positive_weight"])
+        supervised = self.supervised_loss(local, logits, batch)
         if local.stage == WARM_UP:
             return supervised
-        tags = local.state["tags"][batch.rows]
+        tags, (_, known) = local.state["tags"][batch.rows], self.supervision(batch)
         if self.labelling == "batch":
             tags = confident_tags(logits, local.received["thresholds"], ~known)
         return supervised + tagged_bce(logits, torch.where(known, NO_TAG, tags))
@@ -107,18 +104,17 @@ class CBAFed(WeightedAveraging):
         done = server["rounds_done"]
         weights, saved = self.mixed(state["weights"], server["saved"], int(done))
         if bool((totals.weight("class_share") > 0).all()):  # a disclosure floor may withhold all
-            share = totals.mean("class_share")
-            thresholds = class_thresholds(share, self.threshold_base, *self.threshold_range)
-            state["thresholds"] = thresholds
+            limits = (self.threshold_base, *self.threshold_range)
+            state["thresholds"] = class_thresholds(totals.mean("class_share"), *limits)
         return {**state, "weights": weights, "saved": saved, "rounds_done": done + 1}
 
     def mixed(self, weights: Weights, saved: Weights, round_index: int) -> tuple[Weights, Weights]:
-        """The residual connection: the model after a round, and the one saved for the next mix."""
+        """The residual connection: return the model after a round, and the one to save."""
         warming_up = round_index < self.warmup_rounds
         stage_round = round_index if warming_up else round_index - self.warmup_rounds
         if stage_round % self.residual_every:
             return weights, saved
         share = self.warmup_residual if warming_up else self.residual
-        if stage_round > 0 and share > 0:  # a stage's first model is saved as it is
+        if stage_round > 0 and share > 0:  # a stage's first model is only saved
             weights = tree_map(lambda old, new: share * old + (1 - share) * new, saved, weights)
         return weights, weights

@@ -13,9 +13,9 @@ from fedquilt.core.payload import Mean, Update
 from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights, clone, without
 from fedquilt.data.batches import Batch
-from fedquilt.losses.distillation import relation_gap, relation_logits, squared_gap
-from fedquilt.losses.pseudo_labels import binary_entropy, is_confident
-from fedquilt.models.teacher import ema_update, training_mode_output
+from fedquilt.losses.distillation import relation_gap, relation_logits, relation_matrix, squared_gap
+from fedquilt.losses.pseudo_labels import confident_positives
+from fedquilt.models.teacher import ema_update, training_mode_output, young_decay
 from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Local, Stage, State
 from fedquilt.training.parts import DeclaredPart, MeanPart
@@ -28,40 +28,37 @@ WARM_UP = "warm-up"
 
 @dataclass(frozen=True, kw_only=True)
 class FedIRM(WeightedAveraging):
-    """Match how classes go together in sure predictions with how they do where annotated.
+    """Match the class relations in confident predictions with those of annotated labels.
 
-    Row c of a relation matrix is what a model says of all classes on images of class c. After a
-    warm-up, a client's matrix over sure predictions is drawn to the annotators' mean matrix, and
-    all of its predictions to a teacher, a moving average of the client's own models.
+    Row c of a relation matrix is the mean prediction for all classes on images of class c. After a
+    warm-up, a client's matrix over confident predictions is pulled towards the annotators' mean
+    matrix, and all its predictions towards a teacher, a moving average of the client's own models.
 
-    Deviations from the FedMLP authors' port: the matrix that is sent comes from one pass after
-    training over all annotated positives, not from a mean over batches, of which those without
-    positives say one half; a client without positives of a class does not report its row; a row
-    nobody reported is not matched. The teacher predicts in evaluation mode and follows batch-norm
-    statistics too; in the port it predicts in training mode. The variant ``released`` does as the
-    port, but for taking the matrix after training, too.
+    Deviations from the FedMLP authors' port: the matrix that is sent covers all annotated positives
+    after training. It is not a mean over batches, where a batch without positives gives 0.5. A
+    client reports rows of classes it has positives of; a row nobody reported is not matched. The
+    teacher averages batch-norm statistics too and predicts in evaluation mode, not in training
+    mode. The variant ``released`` follows the port, but computes its matrix after training, too.
     """
 
     warmup_rounds: int = 20  # T: rounds on annotated labels only
-    strength: float = 1.0  # of relation matching and consistency, once ramped up
-    ramp_rounds: int = 30  # omega: over which they grow to that, counted from the first round
-    entropy_limit: float = 2.0  # tau: summed over classes, below it an image is sure
-    confidence: float = 0.7  # and each of its probabilities is above this or below 1 minus it
-    temperature: float = 2.0  # logits are divided by it in a relation matrix
-    teacher_decay: float = 0.99  # how much of the teacher a step leaves as it was, at most
-    teacher_mode: Literal["evaluation", "training"] = "evaluation"  # whose batch statistics it uses
-    matrix: Literal["positives", "batches"] = "positives"  # sent: over all annotated positives, or
-    # the mean over batches, where a batch without positives of a class says one half
+    strength: float = 1.0  # weight of relation matching and consistency, after the ramp
+    ramp_rounds: int = 30  # omega: rounds over which that weight grows, from the first round on
+    entropy_limit: float = 2.0  # tau: an image is confident if its summed entropy is below
+    confidence: float = 0.7  # and if all its probabilities are above this or below 1 minus it
+    temperature: float = 2.0  # divides the logits in a relation matrix
+    teacher_decay: float = 0.99  # largest decay of the teacher's moving average
+    teacher_mode: Literal["evaluation", "training"] = "evaluation"  # of the teacher's batch norm
+    matrix: Literal["positives", "batches"] = "positives"  # over all positives, or mean of batches
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {"teacher_mode": "training", "matrix": "batches"}
     }
-
     also_broadcast: ClassVar[tuple[str, ...]] = ("reported",)
 
     @property
     def parts(self) -> Mapping[str, DeclaredPart]:
-        # In a mean over batches, classes annotated without positives have rows too: one half.
+        # In a mean over batches, classes annotated without positives have rows too, of 0.5.
         rows: Provenance = "positives" if self.matrix == "positives" else "sides"
         relation = MeanPart(
             shape=("classes", "classes"), weight=("classes",), start=0.5, provenance=rows
@@ -81,8 +78,8 @@ class FedIRM(WeightedAveraging):
     def begin(self, local: Local) -> State:
         if local.round_index < self.warmup_rounds:
             return local.state
-        young = {"teacher": local.received["weights"], "teacher_steps": local.scalar(0.0)}
-        state = {**young, **local.state}
+        new = {"teacher": local.received["weights"], "teacher_steps": local.scalar(0.0)}
+        state = {**new, **local.state}
         ramp = gaussian_ramp(local.round_index, 0, self.ramp_rounds)
         return {**state, "teacher": clone(state["teacher"]), "ramp": local.scalar(ramp)}
 
@@ -93,10 +90,10 @@ class FedIRM(WeightedAveraging):
         if local.stage == WARM_UP:
             return supervised
         teacher = self._teacher_logits(local, batch.views[1])
-        received = local.received
-        source = relation_logits(first, self.sure_positives(first), self.temperature)
         consistency = squared_gap(first, teacher).sum(1).mean()
-        matching = relation_gap(source, received["relation"], received["reported"])
+        confident = confident_positives(first, self.entropy_limit, self.confidence)
+        source = relation_logits(first, confident, self.temperature)
+        matching = relation_gap(source, local.received["relation"], local.received["reported"])
         strength: Tensor = self.strength * local.state["ramp"]
         return supervised + strength * (consistency + matching)
 
@@ -105,40 +102,24 @@ class FedIRM(WeightedAveraging):
             return training_mode_output(local.model, local.state["teacher"], images).logits
         return local.forward(local.state["teacher"], images).logits
 
-    def sure_positives(self, logits: Tensor) -> Tensor:
-        """Labels predicted present on images of which every label is sure, (B, C) bool."""
-        calm = binary_entropy(logits.detach()).sum(1) < self.entropy_limit
-        sure = calm & is_confident(logits, self.confidence).all(1)
-        return sure[:, None] & (logits > 0)
-
     def after_step(self, local: Local, weights: Weights) -> State:
         if local.stage == WARM_UP:
             return local.state
-        done = local.state["teacher_steps"]
-        decay = (1 - 1 / (done + 1)).clamp(max=self.teacher_decay)  # a young teacher learns fast
-        teacher = ema_update(local.state["teacher"], local.model, decay)
-        return {**local.state, "teacher": teacher, "teacher_steps": done + 1}
+        teacher, steps = local.state["teacher"], local.state["teacher_steps"]
+        teacher = ema_update(teacher, local.model, young_decay(steps, self.teacher_decay))
+        return {**local.state, "teacher": teacher, "teacher_steps": steps + 1}
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
-        relation = torch.zeros_like(local.received["relation"])
+        data, relation = local.data, torch.zeros_like(local.received["relation"])
         count = torch.zeros_like(relation[0])
         if local.round_index >= self.warmup_rounds - 1:
-            relation, reports = self._matrix(local, weights)
-            count = reports * float(len(local.data))
-        parts = self.weights_update(local, weights)
-        return {**parts, "relation": Mean(relation, count)}, without(local.state, "ramp")
-
-    def _matrix(self, local: Local, weights: Weights) -> tuple[Tensor, Tensor]:
-        """The client's relation matrix, and whether it reports each row, (C,) bool."""
-        data, logits = local.data, local.predict(weights, "plain").logits
-        present = data.positives()
-        size = len(data) if self.matrix == "positives" else self.training.batch_size
-        matrices = [
-            torch.sigmoid(relation_logits(some, members, self.temperature))
-            for some, members in zip(logits.split(size), present.split(size))
-        ]
-        reports = present if self.matrix == "positives" else data.known
-        return torch.stack(matrices).mean(0), reports.any(0)
+            logits, positives = local.predict(weights, "plain").logits, data.positives()
+            whole = self.matrix == "positives"
+            size = len(data) if whole else self.training.batch_size
+            relation = relation_matrix(logits, positives, self.temperature, size)
+            count = (positives if whole else data.known).any(0) * float(len(data))
+        sent = {"relation": Mean(relation, count)}
+        return {**self.weights_update(local, weights), **sent}, without(local.state, "ramp")
 
     def update(self, server: State, totals: Totals) -> State:
         reported = server["reported"] | (totals.weight("relation") > 0)

@@ -37,6 +37,11 @@ def ema_update(
     return teacher
 
 
+def young_decay(steps: Tensor, decay: float) -> Tensor:
+    """Return min(1 - 1 / (steps + 1), decay), with which a new teacher adapts fast."""
+    return (1 - 1 / (steps + 1)).clamp(max=decay)
+
+
 def training_mode_output(network: nn.Module, teacher: Weights, images: Tensor) -> Output:
     """Return the teacher's output with the batch's own batch-norm statistics.
 

@@ -149,7 +149,7 @@ UPDATES: dict[str, tuple[Callable[[Update], Update], str]] = {
     "negative weight": (lambda u: _weighted(u, lambda w: -w), "not negative"),
     "nan weight": (lambda u: _weighted(u, lambda w: w * math.nan), "finite"),
     "zero weight": (lambda u: _weighted(u, torch.zeros_like), "weight is 0"),
-    "huge weight": (lambda u: _weighted(u, lambda w: w * 0 + 1e30), "above 1e"),
+    "huge weight": (lambda u: _weighted(u, lambda w: w * 0 + 1e30), "above the limit"),
     "missing part": (lambda u: {k: v for k, v in u.items() if k != LOSS_PART}, "wrong parts"),
     "extra part": (lambda u: {**u, "extra": Gather(torch.zeros(1))}, "wrong parts"),
     "renamed": (_renamed, "names differ"),
@@ -187,8 +187,8 @@ def test_bad_updates_are_refused_by_name_and_leave_no_trace(name: str, tmp_path:
     }
     whole = round_.replies[LIAR]
     bad["cut short"] = whole[:-3], "damaged"
-    bad["garbage"] = b"\x80\x04garbage", "not a message"
-    bad["empty"] = b"", "not a message"
+    bad["garbage"] = b"\x80\x04garbage", "not a fedquilt message"
+    bad["empty"] = b"", "not a fedquilt message"
     bad["too large"] = whole + bytes(8_000_000), "bytes, the study allows"
     for number, (kind, (reply, reason)) in enumerate(bad.items()):
         # In turn before and after the others: an accumulator may be begun or grown by it.

@@ -46,7 +46,7 @@ class Supervisor:
         self._notices: set[str] = set()  # reported so far
 
     def run(self, *, resume: bool) -> str:
-        """Run the study to its end and return the last job; raise UserError if it cannot go on."""
+        """Run the study to its end and return the last job; raise UserError if that fails."""
         self._session.connect(self._study.rules.server_seconds)
         if not resume:
             self._check_no_run_exists()

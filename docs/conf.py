@@ -6,6 +6,7 @@ from typing import Any
 
 from pygments.lexers.special import TextLexer
 from sphinx.highlighting import lexers
+from sphinx.util.inspect import TypeAliasForwardRef
 
 from fedquilt.core.version import VERSION
 from fedquilt.recipes.source_docs import read_class
@@ -16,7 +17,10 @@ release = VERSION
 html_title = f"fedquilt {VERSION}"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+highlight_language = "none"  # blocks that name no language are commands
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_copyright = False
 
@@ -28,7 +32,13 @@ lexers["csv"] = TextLexer()  # label tables: Pygments has no lexer for them
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_class_signature = "separated"
+autodoc_preserve_defaults = True
+autodoc_type_aliases = {
+    name: name
+    for name in ("DeclaredPart", "Provenance", "State", "Tree", "Update", "Weights", "EngineName")
+}
+# Inside of Mapping[...] Sphinx prints an alias by its repr.
+TypeAliasForwardRef.__repr__ = lambda alias: alias.name  # type: ignore[method-assign]
 add_module_names = False
 python_use_unqualified_type_names = True
 
@@ -48,6 +58,16 @@ def add_fields(
     lines.append("")
 
 
+def hide_signature(
+    _app: Any, what: str, _name: str, described: Any, *_: Any
+) -> tuple[str, None] | None:
+    """Leave out a dataclass's arguments: its fields are listed below it."""
+    if what == "class" and hasattr(described, "__dataclass_fields__"):
+        return "", None
+    return None
+
+
 def setup(app: Any) -> None:
     """Register the hooks of this file with Sphinx."""
     app.connect("autodoc-process-docstring", add_fields)
+    app.connect("autodoc-process-signature", hide_signature)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -48,10 +49,10 @@ def write_pages(folder: Path) -> None:
 
 def _page(name: str, place: str) -> str:
     source = read_class(place)
-    module, _, class_name = place.partition(":")
+    module = place.partition(":")[0]
     blocks = [
         MARK,
-        f"# {class_name}",
+        f"# {_title(source.module_docstring)}",
         _prose(source.module_docstring),
         f"Name in a recipe: `{name}`. Code: `src/{module.replace('.', '/')}.py`.",
         f"## Idea\n\n{_prose(source.docstring)}",
@@ -185,8 +186,15 @@ def _commands(name: str, source: ClassSource) -> str:
     return "\n".join(["```", *lines, "```", "", rest])
 
 
+def _title(module_docstring: str) -> str:
+    """The method's name as its paper spells it: what comes before its authors."""
+    found = re.match(r"[^(:]+", module_docstring)
+    assert found is not None, module_docstring
+    return found[0].strip()
+
+
 def _prose(docstring: str) -> str:
-    return docstring.replace("``", "`")
+    return re.sub(r":\w+:(?=`)", "", docstring).replace("``", "`")
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -81,7 +81,7 @@ def test_missing_files_are_named(root: Path, tmp_path: Path) -> None:
     [
         ({"partition": "extra"}, r"names the splits \['extra'\]"),
         ({"user_id": "7@N00"}, "puts a user in both train and test"),
-        ({"labels": 3}, "another shape .TypeError"),
+        ({"labels": 3}, "unexpected layout .TypeError"),
     ],
 )
 def test_wrong_content_is_named(root: Path, entry: dict[str, object], found: str) -> None:
@@ -98,7 +98,7 @@ def test_wrong_layout_is_named(root: Path) -> None:
     entries = json.loads(path.read_text())
     del entries[2]["image_id"]
     path.write_text(json.dumps(entries))
-    with pytest.raises(UserError, match=r"another shape .KeyError: 'image_id'"):
+    with pytest.raises(UserError, match=r"unexpected layout .KeyError: 'image_id'"):
         make(root).labels()
     path.write_text("[]")
     with pytest.raises(UserError, match="is an empty list"):

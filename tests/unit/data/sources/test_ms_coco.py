@@ -50,10 +50,10 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        (lambda document: document.pop("categories"), "another shape .KeyError: 'categories'"),
-        (lambda document: document["images"].pop(0), "another shape .KeyError: 9"),
-        (lambda document: document["annotations"].append(3), "another shape .TypeError"),
-        (lambda document: document["categories"].pop(), "another shape .KeyError: 3"),
+        (lambda document: document.pop("categories"), "unexpected layout .KeyError: 'categories'"),
+        (lambda document: document["images"].pop(0), "unexpected layout .KeyError: 9"),
+        (lambda document: document["annotations"].append(3), "unexpected layout .TypeError"),
+        (lambda document: document["categories"].pop(), "unexpected layout .KeyError: 3"),
     ],
 )
 def test_wrong_content_is_named(tmp_path: Path, change: object, found: str) -> None:
@@ -62,7 +62,7 @@ def test_wrong_content_is_named(tmp_path: Path, change: object, found: str) -> N
     document = json.loads(path.read_text())
     change(document)  # type: ignore[operator]
     path.write_text(json.dumps(document))
-    with pytest.raises(UserError, match=rf"instances_train2014\.json has an entry of {found}"):
+    with pytest.raises(UserError, match=rf"instances_train2014\.json has an entry with an {found}"):
         make(root).labels()
 
 

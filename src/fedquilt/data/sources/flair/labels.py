@@ -25,7 +25,7 @@ def read_entries(origin: Origin, path: Path, grain: Grain) -> tuple[ImageTable, 
         table = _table(entries, KEYS[grain])
         splits = tuple(ALIASES.get(entry["partition"], entry["partition"]) for entry in entries)
     except (KeyError, TypeError) as error:
-        found = f"has an entry of another shape ({type(error).__name__}: {error})"
+        found = f"has an entry with an unexpected layout ({type(error).__name__}: {error})"
         expected = "user_id, image_id, labels, fine_grained_labels and partition in each"
         raise origin.wrong(path, found, expected) from None
     unknown = set(splits).difference(SPLITS)

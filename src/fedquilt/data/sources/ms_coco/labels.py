@@ -18,7 +18,7 @@ def read_instances(origin: Origin, path: Path) -> ImageTable:
     try:
         return _table(document)
     except (KeyError, TypeError, AttributeError) as error:
-        found = f"has an entry of another shape ({type(error).__name__}: {error})"
+        found = f"has an entry with an unexpected layout ({type(error).__name__}: {error})"
         expected = "images (id, file_name), categories (id, name), annotations (image_id, "
         raise origin.wrong(path, found, f"{expected}category_id)") from None
 

@@ -94,6 +94,13 @@ def test_prose_has_short_lines(page: Path):
     assert [line for line in lines if len(line) > PROSE_WIDTH] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_shown_modules_exist(page: Path):
+    names = re.findall(r"python -m (benchmarks[\w.]*)", page.read_text(encoding="utf-8"))
+    places = [ROOT / name.rstrip(".").replace(".", "/") for name in names]
+    assert [place for place in places if not place.with_suffix(".py").is_file()] == []
+
+
 def test_readme_names_every_method_and_data_set():
     spans = code_spans((ROOT / "README.md").read_text(encoding="utf-8"))
     assert {*METHODS, *SOURCES} - spans == set()

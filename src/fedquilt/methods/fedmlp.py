@@ -31,37 +31,38 @@ from fedquilt.training.parts import DeclaredPart, MeanPart, per_class_mean
 from fedquilt.training.task import Task
 
 WARM_UP = "warm-up"
-NEVER = 1_000_000  # the age of a prototype that nobody has sent yet
+NEVER = 1_000_000  # the age of a prototype that no client has sent yet
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedMLP(WeightedAveraging):
-    """Fill in missing labels, a few surest ones a round, by global dual prototypes.
+    """Fill in missing labels by global dual prototypes, the most certain entries first.
 
-    Warm up on annotated labels. Then tag unannotated entries by how near an image's feature is to
-    the global "absent" and "present" prototypes, train on true and tagged labels with the
-    client's class prior in the logits, and hold all other entries to the global model.
+    Clients warm up on annotated labels. Then, in every round, unannotated entries are tagged by the
+    similarity of an image's feature to the global "absent" and "present" prototypes. True and
+    tagged labels are trained with the client's class prior in the logits; all other entries are
+    held to the global model.
 
-    Deviations: every statistic is taken from annotated labels only; prototypes are weighted by
-    their counts and computed on un-augmented images; a prior is kept off 0 and 1. The variant
+    Deviations: all statistics are computed from annotated labels only. Prototypes are weighted by
+    their counts and computed on un-augmented images. A prior is clamped off 0 and 1. The variant
     ``released`` is the authors' public code, see :class:`Released`.
     """
 
     positive_weight: PositiveWeight = "none"  # the prior in the logits takes its place
-    warmup_rounds: int = 50  # t_1: rounds on annotated labels only, before any is filled in
-    warmup_views: int = 2  # views an image is trained on in the warm-up; 1 where views do not vary
+    warmup_rounds: int = 50  # t_1: rounds on annotated labels only, before any tag
+    warmup_views: int = 2  # augmented views per image in the warm-up; 1 if views do not vary
     detection: bool = True  # MLD: tag missing labels
     logit_adjustment: bool = True  # LA, the W of WPC: the client's prior in the logits
     consistency: bool = True  # CR: hold untagged entries to the global model
     adaptive_threshold: bool = True  # ST: scale the shares by the class's learning degree d_c
-    negative_share: float = 0.005  # T_0: of the entries that look absent, tagged a round
-    positive_share: float = 0.01  # T_1: of the entries that look present, tagged a round
-    rounding: Rounding = "floor"  # of the number tagged; floor starves small data
-    low: float = 0.3  # L: a probability below counts as decided
-    high: float = 0.7  # R: a probability above counts as decided
-    difficulty_on: Literal["missing", "active"] = "missing"  # the classes that feed d_c
-    prototype_weights: Literal["counts", "clients", "samples"] = "counts"  # in the mean
-    prototype_age_limit: int = 10  # rounds a prototype may outlive its last report
+    negative_share: float = 0.005  # T_0: share of absent-looking entries tagged per round
+    positive_share: float = 0.01  # T_1: share of present-looking entries tagged per round
+    rounding: Rounding = "floor"  # of the number of tags; with floor, small data get none
+    low: float = 0.3  # L: probabilities below it count as decided
+    high: float = 0.7  # R: probabilities above it count as decided
+    difficulty_on: Literal["missing", "active"] = "missing"  # entries that d_c is computed from
+    prototype_weights: Literal["counts", "clients", "samples"] = "counts"  # of a client in the mean
+    prototype_age_limit: int = 10  # rounds a prototype is used after it was last sent
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {
@@ -76,8 +77,8 @@ class FedMLP(WeightedAveraging):
         }
     }
     fixed: ClassVar[Mapping[str, Any]] = {
-        "warmup_consistency": False,  # hold unannotated entries in the warm-up too
-        "missing_prior": "tagged",  # positives among tagged entries, or among all of the client's
+        "warmup_consistency": False,  # also hold unannotated entries in the warm-up
+        "missing_prior": "tagged",  # pi: positives among labelled and tagged images, or among all
         "feature_view": "plain",  # images that prototypes are computed on
         "positives_need_negatives": False,  # no positive tag in a round without a negative one
     }
@@ -89,7 +90,7 @@ class FedMLP(WeightedAveraging):
             "prototypes": MeanPart(
                 shape=("classes", 2, "features"), weight=("classes", 2), provenance="sides"
             ),
-            # 1 until somebody reports, as in the public code.
+            # 1 until a client sends it, as in the public code.
             "difficulty": per_class_mean("annotated or not", start=1.0),
         }
 
@@ -114,12 +115,12 @@ class FedMLP(WeightedAveraging):
     def begin(self, local: Local) -> State:
         tags = local.state["tags"]
         if self.detection and local.round_index >= self.warmup_rounds:  # Algorithm 1, stage 2
-            weights, view = local.received["weights"], self.fixed["feature_view"]
+            features = local.predict(local.received["weights"], self.fixed["feature_view"]).features
             degree = local.received["difficulty"].to(torch.float64)  # d_c
             scale = degree if self.adaptive_threshold else torch.ones_like(degree)
             tags = tag_missing_labels(
                 tags,
-                absence_score(local.predict(weights, view).features, local.received["prototypes"]),
+                absence_score(features, local.received["prototypes"]),
                 ~local.data.known & local.received["usable"],
                 scale * self.negative_share,  # tau_0 = d_c T_0
                 scale * self.positive_share,  # tau_1 = d_c T_1
@@ -129,12 +130,11 @@ class FedMLP(WeightedAveraging):
         return {**local.state, "tags": tags, "prior": self._prior(local.data, tags)}
 
     def _prior(self, data: ClientData, tags: Tensor) -> Tensor:
-        """pi per class: positives among the labels that train, true and tagged."""
+        """pi per class: positives among the labels that are trained, true and tagged."""
         positives = data.positive_counts() + (tags == 1).sum(0)
-        return clamp_prior(positives / self._prior_count(data, tags), len(data))
-
-    def _prior_count(self, data: ClientData, tags: Tensor) -> Tensor | int:
-        return (data.annotated_counts() + (tags != NO_TAG).sum(0)).clamp(min=1)
+        labels = (data.annotated_counts() + (tags != NO_TAG).sum(0)).clamp(min=1)
+        count = len(data) if self.fixed["missing_prior"] == "client" else labels
+        return clamp_prior(positives / count, len(data))
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         tags = local.state["tags"][batch.rows]
@@ -147,43 +147,34 @@ class FedMLP(WeightedAveraging):
     def _view_loss(
         self, local: Local, images: Tensor, labels: Tensor, supervised: Tensor
     ) -> Tensor:
-        """Every entry is supervised, by a true or a tagged label, or held to the teacher."""
+        """Supervise entries by their label or tag, and hold the others to the received model."""
         logits = local.model(images).logits
         adjusted = adjust_logits(logits, local.state["prior"]) if self.logit_adjustment else logits
-        targets = torch.where(supervised, labels, torch.zeros_like(labels))
-        supervision = elementwise_bce(adjusted, targets, local.state["positive_weight"])
-        if local.stage == WARM_UP:
-            held = self._warmup_consistency(local, images, logits, ~supervised)
-            return masked_mean(supervision, supervised) + held
-        if not self.consistency:
-            return masked_mean(supervision, supervised)
-        teacher = local.forward(local.received["weights"], images).logits
-        return torch.where(supervised, supervision, squared_gap(logits, teacher)).mean()
-
-    def _warmup_consistency(
-        self, local: Local, images: Tensor, logits: Tensor, missing: Tensor
-    ) -> Tensor | float:
-        return 0.0
+        targets = torch.where(supervised, labels, 0.0)
+        entries = elementwise_bce(adjusted, targets, local.state["positive_weight"])
+        is_warm_up = local.stage == WARM_UP
+        if not (self.fixed["warmup_consistency"] if is_warm_up else self.consistency):
+            return masked_mean(entries, supervised)
+        gap = squared_gap(logits, local.forward(local.received["weights"], images).logits)
+        if is_warm_up:
+            return masked_mean(entries, supervised) + masked_mean(gap, ~supervised)
+        return torch.where(supervised, entries, gap).mean()
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
-        prototypes = torch.zeros_like(local.received["prototypes"])
-        counts = torch.zeros(prototypes.shape[:2])
-        degree = torch.zeros_like(local.received["difficulty"])
-        entries = torch.zeros_like(degree)
+        data, received = local.data, local.received
+        prototypes = torch.zeros_like(received["prototypes"])
+        degree = torch.zeros_like(received["difficulty"])
+        counts, entries = torch.zeros(prototypes.shape[:2]), torch.zeros_like(degree)
         if local.round_index >= self.warmup_rounds - 1:  # Algorithm 1, "Local Calculation"
             output = local.predict(weights, self.fixed["feature_view"])
-            data = local.data
             prototypes, counts = class_prototypes(output.features, data.labels, data.known)
             judged = ~data.known if self.difficulty_on == "missing" else data.known
             degree, entries = decided_share(output.logits, judged, self.low, self.high)
         if self.prototype_weights != "counts":
-            samples = float(len(local.data))
-            counts = (counts > 0) * (1.0 if self.prototype_weights == "clients" else samples)
-        return {
-            **self.weights_update(local, weights),
-            "prototypes": Mean(prototypes, counts),
-            "difficulty": Mean(degree, entries),
-        }, without(local.state, "prior")
+            weight = 1.0 if self.prototype_weights == "clients" else float(len(data))
+            counts = (counts > 0) * weight
+        sent = {"prototypes": Mean(prototypes, counts), "difficulty": Mean(degree, entries)}
+        return {**self.weights_update(local, weights), **sent}, without(local.state, "prior")
 
     def update(self, server: State, totals: Totals) -> State:
         sent = totals.weight("prototypes") > 0
@@ -193,25 +184,8 @@ class FedMLP(WeightedAveraging):
 
 @dataclass(frozen=True, kw_only=True)
 class Released(FedMLP):
-    """What only the authors' public code does; ``FedMLP.fixed`` says what each setting is."""
-
-    logit_adjustment: bool = False
-    adaptive_threshold: bool = False
-    consistency: bool = False
-    prototype_weights: Literal["counts", "clients", "samples"] = "samples"
+    """The authors' public code; ``FedMLP.fixed`` explains the settings."""
 
     fixed: ClassVar[Mapping[str, Any]] = {
-        "warmup_consistency": True,
-        "missing_prior": "client",
-        "feature_view": "weak",
-        "positives_need_negatives": True,
+        key: value for key, value in FedMLP.variants["released"].items() if key in FedMLP.fixed
     }
-
-    def _prior_count(self, data: ClientData, tags: Tensor) -> Tensor | int:
-        return len(data)
-
-    def _warmup_consistency(
-        self, local: Local, images: Tensor, logits: Tensor, missing: Tensor
-    ) -> Tensor | float:
-        teacher = local.forward(local.received["weights"], images).logits
-        return masked_mean(squared_gap(logits, teacher), missing)

@@ -174,7 +174,7 @@ def test_the_warm_up_averages_two_views_and_detection_has_one() -> None:
 
 
 def test_the_released_warm_up_also_holds_missing_classes_to_the_global_model() -> None:
-    method = Released()
+    method = Released(logit_adjustment=False)
     local = _local(method, round_index=0, known=KNOWN, labels=LABELS)
     local.state = method.begin(local)
     batch = Batch((torch.zeros(4, 1, 1, 2),), LABELS.float(), KNOWN, torch.arange(4))

@@ -201,7 +201,9 @@ def test_batches_of_one_image_are_refused(images: int, batch_size: int) -> None:
     data = make_federation(images_each=images).clients["site-0"]
     method = make_method("site-aware")
     method = replace(method, training=replace(method.training, batch_size=batch_size))
-    with pytest.raises(UserError, match=f"needs 2 images in a batch, found {images} images at"):
+    with pytest.raises(
+        UserError, match=f"at least 2 images in a batch for batch norm, found {images} at"
+    ):
         method.init_client(data)
 
 

@@ -16,7 +16,7 @@ from fedquilt.core.tree import Weights, without
 from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
 from fedquilt.losses.class_prior import PositiveWeight, adjust_logits, clamp_prior
-from fedquilt.losses.cross_entropy import elementwise_bce, masked_mean
+from fedquilt.losses.cross_entropy import masked_bce, masked_mean
 from fedquilt.losses.distillation import squared_gap
 from fedquilt.training.averaging import WeightedAveraging, change_of
 from fedquilt.training.method import Local, State
@@ -29,6 +29,7 @@ from fedquilt.training.whole_models import (
     distances_to_nearest,
     inner_products,
     mixed_models,
+    require_sample_weights,
     whole_model,
     whole_models,
 )
@@ -36,44 +37,40 @@ from fedquilt.training.whole_models import (
 
 @dataclass(frozen=True, kw_only=True)
 class FedNoRo(WeightedAveraging):
-    """Supervise annotated labels, hold the others to the received model, more so every round.
+    """Supervise annotated labels, and distil the received model on the others, more every round.
 
     The teacher's logits are divided by a temperature below 1, which sharpens its predictions.
 
-    Deviations: noisy are clients with unannotated labels, mostly all of them. So there is no first
-    stage that looks for them by a mixture of Gaussians; nor does the paper's aggregation by the
-    distance to clean clients do anything unless somebody annotated everything. It is there as
-    ``distance_aware``, and then clients' models cannot be summed securely. As in the FedMLP
-    authors' port, labels are held by squared distances of probabilities. The prior in the logits
-    is that of the paper, from annotated labels. The variant ``ported`` is that port, which leaves
-    the prior out.
+    Deviations: a client with unannotated labels counts as noisy, and usually all clients are. So
+    there is no first stage that detects noisy clients by a mixture of Gaussians. The paper's
+    aggregation by the distance to clean clients has no effect unless a client annotated everything;
+    it is optional, ``distance_aware``, and then models cannot be summed securely. As in the FedMLP
+    authors' port, distillation uses squared differences of probabilities. The prior in the logits
+    is the paper's, from annotated labels. The variant ``ported`` is that port, without the prior.
     """
 
     positive_weight: PositiveWeight = "none"  # the prior in the logits takes its place
     logit_adjustment: bool = True  # LA: the client's prior in the logits of annotated labels
-    distillation: float = 0.8  # lambda_max: the teacher's share of the loss, once ramped up
-    ramp_start: int = 10  # the round up to which the teacher's share is smallest
-    ramp_end: int = 499  # the round from which it is whole; set it to the last round
-    teacher_temperature: float = 0.8  # the teacher's logits are divided by this
-    distance_aware: bool = False  # DaAgg: count less if far from all that annotated everything
+    distillation: float = 0.8  # lambda_max: the teacher's share of the loss after the ramp
+    ramp_start: int = 10  # up to this round the teacher's share is smallest
+    ramp_end: int = 499  # from this round on it is lambda_max; set it to the last round
+    teacher_temperature: float = 0.8  # divides the teacher's logits
+    distance_aware: bool = False  # DaAgg: clients far from all clean ones count less
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"ported": {"logit_adjustment": False}}
 
     def __post_init__(self) -> None:
         if not 0 <= self.distillation <= 1:
             raise UserError(
-                f"method.distillation is a share of the loss, 0 to 1, found {self.distillation}"
+                f"method.distillation must be a share in 0..1, found {self.distillation}"
             )
         if self.teacher_temperature <= 0 or self.ramp_end < self.ramp_start:
             raise UserError(
                 "method needs teacher_temperature > 0 and ramp_end >= ramp_start, found "
                 f"{self.teacher_temperature}, {self.ramp_end} and {self.ramp_start}"
             )
-        if self.distance_aware and (self.head_rows != "all" or self.weighting != "samples"):
-            raise UserError(
-                "method.distance_aware weighs whole models by images and distance; leave head_rows "
-                f"and weighting as they are, found {self.head_rows!r} and {self.weighting!r}"
-            )
+        if self.distance_aware:
+            require_sample_weights(self, "method.distance_aware")
 
     def expected_update(self, received: State, task: Task) -> Update:
         if not self.distance_aware:
@@ -97,13 +94,11 @@ class FedNoRo(WeightedAveraging):
         labels, supervised = self.supervision(batch)
         teacher = local.forward(local.received["weights"], batch.views[0]).logits
         adjusted = adjust_logits(logits, local.state["prior"]) if self.logit_adjustment else logits
-        targets = torch.where(supervised, labels, torch.zeros_like(labels))
-        entries = elementwise_bce(adjusted, targets, local.state["positive_weight"])
-        distance = squared_gap(logits, teacher / self.teacher_temperature)
-        # Without a label to hold, supervision is the whole loss.
+        loss = masked_bce(adjusted, labels, supervised, local.state["positive_weight"])
+        gap = squared_gap(logits, teacher / self.teacher_temperature)
+        # If every label is supervised, supervision is the whole loss.
         share = torch.where((~supervised).any(), local.state["teacher_share"], 0.0)
-        held = masked_mean(distance, ~supervised)
-        return (1.0 - share) * masked_mean(entries, supervised) + share * held
+        return (1.0 - share) * loss + share * masked_mean(gap, ~supervised)
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         state = without(local.state, "teacher_share")
@@ -121,5 +116,5 @@ class FedNoRo(WeightedAveraging):
         return self.moved(server, *mixed_models(server["weights"], totals, changes, shares))
 
     def teacher_share(self, round_index: int) -> float:
-        """w_t: how much of the loss is the teacher's."""
+        """w_t: the teacher's share of the loss."""
         return self.distillation * gaussian_ramp(round_index, self.ramp_start, self.ramp_end)

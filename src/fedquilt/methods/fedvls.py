@@ -17,7 +17,7 @@ from fedquilt.losses.class_prior import (
     clamp_prior,
     logit_suppression,
 )
-from fedquilt.losses.cross_entropy import elementwise_bce, masked_mean
+from fedquilt.losses.cross_entropy import masked_bce, masked_mean
 from fedquilt.losses.distillation import bernoulli_kl
 from fedquilt.losses.single_label import calibrated_cross_entropy, soft_maxima, vacant_divergence
 from fedquilt.training.averaging import WeightedAveraging
@@ -26,22 +26,22 @@ from fedquilt.training.method import Local, State
 
 @dataclass(frozen=True, kw_only=True)
 class FedVLS(WeightedAveraging):
-    """Learn the classes a client has positives of, with its prior in the logits; distil the others.
+    """Supervise the classes a client has positives of, with its prior in the logits; distil others.
 
-    Vacant are classes without an annotated positive, annotated or not: their zeros would only
-    erase what others know. A small penalty keeps logits of negatives low.
+    A class without an annotated positive is vacant, even if it is annotated: its negatives would
+    only erase what other clients have learnt. A small penalty keeps logits of negatives low.
 
-    Deviations: no multi-label form is published. Here each class is a variable of its own: the
-    paper's softmax over vacant classes is blind to a shift of all of them and constant for a
-    single one. Suppression runs over a class's negatives; the paper's code also counts each
-    positive as a logit of 0. The variant ``published`` is that code, for images of one class each;
-    an image without a label is only distilled. Its scores are no log-odds: of its metrics, only
-    those of rankings within a class say something.
+    Deviations: no multi-label form is published. Here every class is a Bernoulli variable: the
+    paper's softmax over vacant classes does not see a shift of all of them, and is constant for a
+    single one. Suppression uses a class's negatives; the paper's code also counts each positive as
+    a logit of 0. The variant ``published`` is that code, for images of one class each; an image
+    without a label is only distilled. Its scores are not log-odds, so only metrics of rankings
+    within a class are meaningful.
     """
 
     positive_weight: PositiveWeight = "none"  # the prior in the logits takes its place
     calibration: bool = True  # the client's prior in the logits
-    distillation: float = 0.1  # lambda: strength of holding vacant classes to the received model
+    distillation: float = 0.1  # lambda: strength of distilling the received model
     suppression: float = 0.005  # beta: strength of the penalty on logits of negatives
     labels: Literal["multi", "single"] = "multi"  # single: classes compete in a softmax
 
@@ -60,20 +60,17 @@ class FedVLS(WeightedAveraging):
         logits = local.model(batch.views[0]).logits
         if self.labels == "single":
             return self._softmax_loss(local, batch, logits)
-        labels, believed = self.supervision(batch)
-        supervised = believed & ~local.state["vacant"]
+        labels, known = self.supervision(batch)
+        supervised = known & ~local.state["vacant"]
         prior = local.state["prior"]
-        targets = torch.where(supervised, labels, torch.zeros_like(labels))
         adjusted = adjust_logits(logits, prior) if self.calibration else logits
-        entries = elementwise_bce(adjusted, targets, local.state["positive_weight"])
-        loss = masked_mean(entries, supervised)
+        loss = masked_bce(adjusted, labels, supervised, local.state["positive_weight"])
         if self.distillation:
             teacher = local.forward(local.received["weights"], batch.views[0]).logits
-            loss = loss + self.distillation * masked_mean(
-                bernoulli_kl(teacher, logits), ~supervised
-            )
+            gap = masked_mean(bernoulli_kl(teacher, logits), ~supervised)
+            loss = loss + self.distillation * gap
         if self.suppression:
-            negatives = supervised & (targets == 0)
+            negatives = supervised & (labels == 0)
             loss = loss + self.suppression * logit_suppression(logits, negatives, supervised, prior)
         return loss
 
@@ -84,7 +81,6 @@ class FedVLS(WeightedAveraging):
         loss = calibrated_cross_entropy(logits, positive, prior if self.calibration else even)
         if self.distillation:
             teacher = local.forward(local.received["weights"], batch.views[0]).logits
-            loss = loss + self.distillation * vacant_divergence(
-                teacher, logits, local.state["vacant"]
-            )
+            gap = vacant_divergence(teacher, logits, local.state["vacant"])
+            loss = loss + self.distillation * gap
         return loss + self.suppression * (prior * soft_maxima(logits, positive, prior)).sum()

@@ -25,6 +25,7 @@ from fedquilt.training.whole_models import (
     consensus,
     inner_products,
     mixed_models,
+    require_sample_weights,
     whole_model,
     whole_models,
 )
@@ -32,21 +33,23 @@ from fedquilt.training.whole_models import (
 
 @dataclass(frozen=True, kw_only=True)
 class RSCFed(WeightedAveraging):
-    """Average random groups of clients, then the groups; within one, far-off clients count less.
+    """Average random groups of clients, then the groups; in a group, outlying clients count less.
 
-    Missing labels are held to a teacher, a slow average of the client's own models that is never
-    reset. The server needs every client's own model, so these cannot be summed securely.
+    On missing labels, a teacher is distilled: an exponential moving average of the client's models
+    that is never reset. The server needs every client's model, so models cannot be summed securely.
 
-    Deviations: every client annotates something, so none counts as labelled and gets more weight;
-    all of the cohort trains once a round. A group is at most the cohort. Settings are the paper's
-    for five clients; the variant ``released`` has those of the public code, for eight.
+    Deviations: every client annotates something, so no client gets more weight for being labelled.
+    All clients of the cohort train once a round. A group is at most the cohort. Settings are the
+    paper's for five clients; the variant ``released`` has those of the public code, for eight.
     """
 
-    group_size: int = 3  # clients drawn into a group, without replacement
-    group_count: int = 3  # M: groups a round
-    distance_scale: float = 0.01  # beta: how fast the distance to the group's mean costs weight
-    consistency: float = 1.0  # strength of holding missing labels to the teacher
-    teacher_decay: float = 0.999  # how much of the teacher a step leaves as it was
+    group_size: int = 3  # clients in a group, drawn without replacement
+    group_count: int = 3  # M: groups per round
+    distance_scale: float = (
+        0.01  # beta: how fast weights fall with the distance to the group's mean
+    )
+    consistency: float = 1.0  # strength of the distillation on missing labels
+    teacher_decay: float = 0.999  # share of the teacher that a step keeps
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {"group_size": 6, "group_count": 10}
@@ -63,11 +66,7 @@ class RSCFed(WeightedAveraging):
         return ("weak", "weak")
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
-        if self.head_rows != "all" or self.weighting != "samples":
-            raise UserError(
-                "rscfed weighs whole models by images and distance; leave head_rows and weighting "
-                f"as they are, found {self.head_rows!r} and {self.weighting!r}"
-            )
+        require_sample_weights(self, "rscfed")
         draws = torch.Generator().manual_seed(task.seed).get_state()
         return super().init_server(weights, task, survey) | {"group_draws": draws}
 
@@ -98,7 +97,9 @@ class RSCFed(WeightedAveraging):
         return whole_model(change, local.layout, len(local.data)), local.state
 
     def update(self, server: State, totals: Totals) -> State:
-        changes, images = whole_models(totals)  # a draw must not depend on who came first
+        changes, images = whole_models(
+            totals
+        )  # sorted, so that draws do not depend on the order of arrival
         draws = torch.Generator()
         draws.set_state(server["group_draws"])
         products = inner_products(changes)

@@ -29,27 +29,26 @@ GRAPH, EDGES = "head.graph.", "head.edges"
 
 @dataclass(frozen=True, kw_only=True)
 class SiteAware(WeightedAveraging):
-    """Share the network up to one feature per class; keep at home the graph that relates classes.
+    """Share the network up to one feature per class; keep the graph network over classes private.
 
-    The graph network's edges carry how often two labels go together at the site. A round first
-    trains the branches and the graph, with the backbone at rest, and then everything. A site that
-    joins later starts with the graph network everybody started with. The method was made for
-    sites that annotate all classes: nothing trains a private graph's answer for any other.
+    Its edges are the rates at which two labels occur together at the site. A round first trains the
+    branches and the graph with the backbone frozen, then everything. A site that joins later starts
+    from the initial graph network. The method was made for sites that annotate all classes: a
+    private graph's output for any other class is not trained.
 
-    Deviations: edges count annotated pairs, label by label; in the public code they compare
-    images. Class weights reach their own classes, have a cap, and average to about 1, not to the
-    hundreds: Adam does not see the difference. A backbone of one channel takes grey images as
-    they are, so there is no convolution from one channel to three.
+    Deviations: edges count annotated pairs of labels; the public code compares images. Class
+    weights apply to their own classes, have a cap, and average to about 1, not to hundreds; Adam is
+    invariant to that scale. Grey images enter a one-channel backbone, with no convolution to 3.
     """
 
     positive_weight: PositiveWeight = "none"  # the balance of the classes takes its place
-    balanced: bool = True  # present and absent labels of a class count alike in sum
-    weight_cap: float = 100.0  # the largest weight that balancing may give a label
-    width: int = 512  # of a class's feature, and of the graph network
-    graph: bool = True  # False: a linear output per class in its place, and one model for all
-    share_graph: bool = False  # average the graph network too; edges stay private
-    branch_steps: int | None = None  # with the backbone at rest; as the training says, 0 for none
-    joint_steps: int | None = None  # after that, of everything; likewise
+    balanced: bool = True  # positives and negatives of a class have the same total weight
+    weight_cap: float = 100.0  # the largest weight of a label
+    width: int = 512  # of the class features and the graph network
+    graph: bool = True  # False: a linear output per class instead, and one global model
+    share_graph: bool = False  # also average the graph network; edges stay private
+    branch_steps: int | None = None  # with the backbone frozen; left out: as in training, 0: none
+    joint_steps: int | None = None  # of all weights, after that; left out: as in training, 0: none
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {"branch_steps": 1500, "joint_steps": 3000}
@@ -69,7 +68,7 @@ class SiteAware(WeightedAveraging):
 
     @property
     def private(self) -> tuple[str, ...]:
-        """How the names of weights begin that stay at a site."""
+        """Prefixes of the names of weights that stay at a site."""
         graph = (GRAPH,) if self.graph and not self.share_graph else ()
         return graph + ((EDGES,) if self.graph else ())
 
@@ -95,22 +94,19 @@ class SiteAware(WeightedAveraging):
     def init_client(self, data: ClientData) -> State:
         if len(data) < 2 or self.training.batch_size < 2:
             raise UserError(
-                "site-aware trains batch norm on single numbers and needs 2 images in a batch, "
-                f"found {len(data)} images at client {data.name!r} and a batch size of "
-                f"{self.training.batch_size}"
+                "site-aware needs at least 2 images in a batch for batch norm, found "
+                f"{len(data)} at client {data.name!r} and batch_size = {self.training.batch_size}"
             )
-        positives, annotated = data.positive_counts(), data.annotated_counts()
-        balance = balance_weights(positives, annotated, self.weight_cap)
+        balance = balance_weights(data.positive_counts(), data.annotated_counts(), self.weight_cap)
         state = super().init_client(data) | {"balance": balance}
         return state | ({"edges": edge_rates(data.labels, data.known)} if self.graph else {})
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         if not self.balanced:
             return super().loss(local, batch)
-        logits = local.model(batch.views[0]).logits
-        labels, known = self.supervision(batch)
-        state = local.state
-        return balanced_bce(logits, labels, known, state["balance"], state["positive_weight"])
+        logits, state = local.model(batch.views[0]).logits, local.state
+        weights = state["balance"], state["positive_weight"]
+        return balanced_bce(logits, *self.supervision(batch), *weights)
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         return self.weights_update(local, weights), local.state | self._graph("graph", weights)

@@ -1,4 +1,4 @@
-"""Aggregation that needs each client's own model: RSCFed's consensus, FedNoRo's distances.
+"""Aggregation that needs every client's model: RSCFed's consensus, FedNoRo's distances.
 
 The models are sent as Gather parts, so they cannot be summed securely.
 """
@@ -10,17 +10,27 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fedquilt.core.errors import UserError
 from fedquilt.core.payload import Gather, Update
 from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights
 from fedquilt.models.network import Layout
-from fedquilt.training.averaging import split
+from fedquilt.training.averaging import WeightedAveraging, split
+
+
+def require_sample_weights(method: WeightedAveraging, what: str) -> None:
+    """Raise UserError if a setting asks for other weights than images and distance."""
+    if method.head_rows != "all" or method.weighting != "samples":
+        raise UserError(
+            f"{what} weighs whole models by images and distance; leave head_rows and weighting "
+            f"as they are, found {method.head_rows!r} and {method.weighting!r}"
+        )
 
 
 def distance_weights(images: Tensor, distances: Tensor, scale: float) -> Tensor:
-    """Shares by images times exp(-scale * distance / images); they sum to 1.
+    """Return shares proportional to images * exp(-scale * distance / images); they sum to 1.
 
-    The largest exponent is moved to 0, or all of them could be too small for a number.
+    The largest exponent is shifted to 0, so that the weights cannot all underflow.
     """
     exponents = -scale * distances.to(torch.float64) / images
     weights = images * torch.exp(exponents - exponents.max())
@@ -28,7 +38,10 @@ def distance_weights(images: Tensor, distances: Tensor, scale: float) -> Tensor:
 
 
 def distance_aware_weights(images: Tensor, distances: Tensor) -> Tensor:
-    """FedNoRo's shares: images times exp(-distance / largest distance); without any, by images."""
+    """FedNoRo: shares proportional to images * exp(-distance / largest distance).
+
+    If all distances are 0, shares are proportional to images.
+    """
     largest = distances.max()
     scaled = distances / torch.where(largest > 0, largest, 1.0)
     weights = images.to(torch.float64) * torch.exp(-scaled.to(torch.float64))
@@ -38,22 +51,22 @@ def distance_aware_weights(images: Tensor, distances: Tensor) -> Tensor:
 def whole_model(
     weights: Weights, layout: Layout, images: int, *, is_clean: bool | None = None
 ) -> Update:
-    """A client's model and its number of images; if given, also whether its labels are complete."""
+    """Return a client's model and number of images; if given, also whether it is clean."""
     gathered = {part: Gather(leaves) for part, leaves in split(weights, layout).items()}
     clean = {} if is_clean is None else {"is_clean": Gather(torch.tensor(float(is_clean)))}
     return {**gathered, "images": Gather(torch.tensor(float(images)), is_weight=True), **clean}
 
 
 def clean_clients(totals: Totals) -> Tensor:
-    """(clients,) bool, by clients' names: whose labels are complete."""
+    """(clients,) bool, in the order of client names: whether all labels are annotated."""
     found = totals.each("is_clean")
     return torch.stack([found[name] for name in sorted(found)]) > 0
 
 
 def whole_models(totals: Totals) -> tuple[list[Weights], Tensor]:
-    """What each client sent by :func:`whole_model`, by clients' names: models and images."""
+    """Return the clients' models and numbers of images, in the order of client names."""
     parts = [part for part in ("body", "head", "buffers") if part in totals.expected]
-    clients = sorted(totals.cohort)  # whoever came first
+    clients = sorted(totals.cohort)  # not in the order of arrival
     models = [
         {key: leaf for part in parts for key, leaf in totals.each(part)[name].items()}
         for name in clients
@@ -64,7 +77,7 @@ def whole_models(totals: Totals) -> tuple[list[Weights], Tensor]:
 def mixed_models(
     weights: Weights, totals: Totals, changes: Sequence[Weights], shares: Tensor
 ) -> tuple[Weights, Weights]:
-    """The shares' mean change of all trainable weights, and the buffers after it."""
+    """Return the weighted mean change of the trainable weights, and the new buffers."""
     change = combined(changes, shares)
     held = totals.expected["buffers"].value if "buffers" in totals.expected else {}
     buffers = {name: weights[name] + change.pop(name) for name in held}
@@ -72,7 +85,7 @@ def mixed_models(
 
 
 def inner_products(changes: Sequence[Weights]) -> Tensor:
-    """Of every two clients' changes, tensor by tensor, (tensors, clients, clients) in float64.
+    """Inner products of the clients' changes, (tensors, clients, clients) in float64.
 
     Distances within any group follow from them, without another pass over the weights.
     """
@@ -84,9 +97,10 @@ def inner_products(changes: Sequence[Weights]) -> Tensor:
 
 
 def consensus(products: Tensor, members: Tensor, images: Tensor, scale: float) -> Tensor:
-    """RSCFed's shares of all clients in a group's mean: one far from its plain mean counts less.
+    """RSCFed: every client's share in a group's mean; a client far from the plain mean counts less.
 
-    A distance is the sum over tensors of the lengths of differences.
+    A distance is the sum over tensors of the norm of the difference. Clients outside the group have
+    share 0.
     """
     own = products[:, members][:, :, members]
     squares = own.diagonal(dim1=1, dim2=2) - 2 * own.mean(2) + own.mean((1, 2))[:, None]
@@ -97,9 +111,9 @@ def consensus(products: Tensor, members: Tensor, images: Tensor, scale: float) -
 
 
 def distances_to_nearest(products: Tensor, chosen: Tensor) -> Tensor:
-    """Each client's distance to the nearest of those ``chosen``, (clients,) bool; 0 if none is.
+    """Distance of each client to the nearest ``chosen`` one, (clients,) bool; 0 if none is chosen.
 
-    A distance is the sum over tensors of the lengths of differences.
+    A distance is the sum over tensors of the norm of the difference.
     """
     squares = products.diagonal(dim1=1, dim2=2)
     gaps = squares[:, :, None] + squares[:, None, :] - 2 * products
@@ -109,7 +123,7 @@ def distances_to_nearest(products: Tensor, chosen: Tensor) -> Tensor:
 
 
 def combined(changes: Sequence[Weights], shares: Tensor) -> Weights:
-    """The sum of shares of changes, added up in float64."""
+    """The weighted sum of the changes, computed in float64."""
     total: Weights = {}
     for name, first in changes[0].items():
         sums = torch.zeros_like(first, dtype=torch.float64)

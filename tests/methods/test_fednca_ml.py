@@ -318,9 +318,9 @@ def test_the_released_variant_can_be_named_in_a_recipe() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"head": "etf"}, "which only the head 'ladm' has, found 'etf'; set both to 0"),
+        ({"head": "etf"}, "only the head 'ladm' has, found 'etf'; set both to 0"),
         ({"head": "linear", "rejection": 0.0}, "found 'linear'"),
-        ({"temperature": 0.0}, "temperature must be positive"),
+        ({"temperature": 0.0}, "needs temperature > 0"),
         ({"rejection": -1.0}, "0 or more"),
     ],
 )

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from fedquilt.losses.cross_entropy import mean_of_image_means, mean_of_image_sums
+
+RejectionForm = Literal["log", "hinge", "hinge-top"]
 
 
 def model_contrast(
@@ -58,3 +63,18 @@ def most_confident(scores: Tensor, candidates: Tensor, count: Tensor) -> Tensor:
     highest = torch.where(candidates, scores.detach().amax(-1), -math.inf).flatten()
     rank = highest.argsort(descending=True, stable=True).argsort()
     return candidates & (rank < count).reshape(candidates.shape)
+
+
+def rejection_loss(
+    form: RejectionForm, scores: Tensor, positives: Tensor, negatives: Tensor, threshold: float
+) -> Tensor:
+    """FedNCA-ML's rejection of the features of negatives; both masks are (B, C) bool.
+
+    ``log`` is the paper's form, a mean over an image's negatives. ``hinge`` is a sum over them;
+    ``hinge-top``, the authors' code, keeps only as many negatives as the batch has positives.
+    """
+    if form == "log":
+        return mean_of_image_means(rejection(scores, threshold), negatives)
+    if form == "hinge-top":
+        negatives = most_confident(scores, negatives, positives.sum())
+    return mean_of_image_sums(hinge_rejection(scores, threshold), negatives)

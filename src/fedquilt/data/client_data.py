@@ -60,9 +60,11 @@ class ClientData:
         channels_last = self.images.permute(0, 2, 3, 1)
         return channels_last.index_select(0, indices).permute(0, 3, 1, 2)
 
+    # The following four are cached, because computing them waits for a GPU.
+
     @cached_property
     def has_annotations(self) -> bool:
-        """Whether any label is annotated. Cached, like the next three: each synchronises a GPU."""
+        """Whether any label is annotated."""
         return bool(self.known.any())
 
     @cached_property

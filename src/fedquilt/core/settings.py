@@ -106,15 +106,19 @@ def _with_fixed(kind: Any, settings: dict[str, Any], where: str) -> Any:
     """Remove the fixed settings and return the class that has them: ``kind`` or a subclass.
 
     A fixed setting is not a field: only a subclass changes it, so the class determines its value.
+    A subclass is chosen by all of its fixed settings, as a variant or a stored recipe gives them.
     """
-    fixed = getattr(kind, "fixed", {})
+    fixed = dict(getattr(kind, "fixed", {}))
     given = {key: settings.pop(key) for key in fixed if key in settings}
-    subclasses = [each for each in kind.__subclasses__() if "fixed" in vars(each)] if given else []
-    for choice in (kind, *subclasses):
-        if all(choice.fixed[key] == value for key, value in given.items()):
-            return choice
-    known = " or ".join(f"all of {dict(choice.fixed)}" for choice in (kind, *subclasses))
-    raise UserError(f"{where}: {given} cannot be combined; expected {known}")
+    if fixed | given == fixed:
+        return kind
+    for subclass in kind.__subclasses__():
+        if "fixed" in vars(subclass) and given == dict(subclass.fixed):
+            return subclass
+    raise UserError(
+        f"{where}: {', '.join(given)} can only be changed together, by a variant, found {given}; "
+        f"known variants: {', '.join(getattr(kind, 'variants', {})) or 'none'}"
+    )
 
 
 def _read_union(kind: Any, value: Any, where: str, tables: Tables) -> Any:

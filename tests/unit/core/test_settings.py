@@ -34,6 +34,20 @@ class Bird(Animal):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fish(Animal):
+    legs: int = 0
+    variants: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "deep": {"legs": 1, "lamp": True, "depth": "abyss"}
+    }
+    fixed: ClassVar[Mapping[str, object]] = {"lamp": False, "depth": "reef"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepFish(Fish):
+    fixed: ClassVar[Mapping[str, object]] = {"lamp": True, "depth": "abyss"}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outer:
     needed: int
     inner: Inner = Inner()
@@ -48,7 +62,14 @@ class Outer:
 
 
 TABLES = {
-    Animal: ("animal", {"bird": f"{__name__}:Bird", "plain-animal": f"{__name__}:Animal"}),
+    Animal: (
+        "animal",
+        {
+            "bird": f"{__name__}:Bird",
+            "fish": f"{__name__}:Fish",
+            "plain-animal": f"{__name__}:Animal",
+        },
+    ),
 }
 
 
@@ -114,7 +135,7 @@ def test_defaults_are_left_unchanged():
         ),
         ({"qqqqqq": 1}, "^recipe has no field 'qqqqqq'; known: channels, chosen, inner"),
         ({"pet": {"name": "brid"}}, r"unknown animal 'brid'; did you mean 'bird'\?"),
-        ({"pet": {}}, r"recipe.pet.name is missing: which animal\?.*bird, plain-animal"),
+        ({"pet": {}}, r"recipe.pet.name is missing: which animal\?.*bird, fish, plain-animal"),
         (
             {"pet": {"name": "bird", "variant": "smal"}},
             r"recipe.pet.variant: Bird has none called 'smal'; did you mean 'small'\?",
@@ -202,6 +223,23 @@ def test_a_variant_sets_fields_and_own_settings_win():
     assert outer(pet={"name": "bird", "variant": "small", "legs": 1}).pet == Bird(
         wingspan=0.2, legs=1
     )
+
+
+def test_fixed_settings_choose_the_class_and_are_written_with_it():
+    deep = outer(pet={"name": "fish", "variant": "deep"}).pet
+    assert deep == DeepFish(legs=1)
+    stored = {"name": "fish", "legs": 1, "lamp": True, "depth": "abyss"}
+    assert plain(deep, TABLES) == stored
+    assert outer(pet=stored).pet == deep
+    assert plain(Fish(), TABLES) == {"name": "fish", "legs": 0, "lamp": False, "depth": "reef"}
+    assert outer(pet={"name": "fish", "lamp": False}).pet == Fish()
+
+
+@pytest.mark.parametrize("fixed", [{"lamp": True}, {"lamp": True, "depth": "reef"}])
+def test_fixed_settings_cannot_be_changed_one_by_one(fixed):
+    message = r"recipe\.pet: lamp.* only be changed together, by a variant, .*variants: deep"
+    with pytest.raises(UserError, match=message):
+        outer(pet={"name": "fish", **fixed})
 
 
 def test_reading_does_not_change_its_input():

@@ -45,7 +45,7 @@ def peak_megabytes(method_name: str, backbone: str, client_count: int) -> float:
         clients=tuple(clients),
         image_shape=(3, PIXELS, PIXELS),
         model=ModelSpec(backbone=backbone),
-        viewing=Preprocessing(views=Views(weak="plain"), mean=(0.5,), std=(0.5,)),
+        preprocessing=Preprocessing(views=Views(weak="plain"), mean=(0.5,), std=(0.5,)),
         round_count=2,
         seed=0,
     )

@@ -44,7 +44,7 @@ def make_task(backbone: str, channels: int, pixels: int) -> Task:
         clients=tuple(f"client-{number}" for number in range(CLIENTS)),
         image_shape=(channels, pixels, pixels),
         model=ModelSpec(backbone=backbone),
-        viewing=Preprocessing(views=Views(weak="plain"), mean=(0.5,), std=(0.5,)),
+        preprocessing=Preprocessing(views=Views(weak="plain"), mean=(0.5,), std=(0.5,)),
         round_count=1,
         seed=0,
     )

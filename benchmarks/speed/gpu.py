@@ -83,7 +83,7 @@ def task_of(method: Method, clients: dict[str, ClientData], size: int) -> Task:
         clients=tuple(clients),
         image_shape=(3, size, size),
         model=method.model_spec(ModelSpec(backbone="resnet18")),
-        viewing=Preprocessing(views=Views(weak="flip"), mean=(0.5,), std=(0.5,)),
+        preprocessing=Preprocessing(views=Views(weak="flip"), mean=(0.5,), std=(0.5,)),
         round_count=100,
         seed=0,
     )

@@ -9,15 +9,7 @@ import torch
 from torch import Tensor, tensor
 
 from fedquilt.losses.pseudo_labels import NO_TAG
-from fedquilt.losses.soft_targets import (
-    Targets,
-    beta_share,
-    make_targets,
-    mix,
-    mix_targets,
-    target_loss,
-    weighted_mean,
-)
+from fedquilt.losses.soft_targets import Targets, beta_share, make_targets, mix, weighted_mean
 
 LIMITS = (0.01, 0.85)
 LN2 = math.log(2)
@@ -85,7 +77,7 @@ def test_what_class_weights_multiply(weighed: str, expected: float) -> None:
     valid = tensor([[True, True, False]])
     targets = Targets(tensor([[1.0, 0.0, 0.25]]), valid, ~valid)
     logits = tensor([[0.0, 0.0, math.log(3)]], requires_grad=True)
-    loss = target_loss("multi", logits, targets, tensor([5.0, 2.0, 7.0]), weighed)
+    loss = targets.loss("multi", logits, tensor([5.0, 2.0, 7.0]), weighed)
     loss.backward()
     assert loss.item() == pytest.approx(expected, rel=1e-6)
     assert logits.grad is not None
@@ -97,7 +89,7 @@ def test_cross_entropy_is_a_mean_over_all_images() -> None:
     targets = Targets(tensor([[0.25, 0.75, 0.0], [1.0, 0.0, 0.0]]), valid, ~valid)
     logits = logit([0.5, 0.125, 0.375], [0.2, 0.4, 0.4])
     # -0.25 ln 0.5 * 4 - 0.75 ln 0.125 = (1 + 2.25) ln 2, and nothing from the second image.
-    loss = target_loss("single", logits, targets, tensor([4.0, 1.0, 1.0]), "positives")
+    loss = targets.loss("single", logits, tensor([4.0, 1.0, 1.0]), "positives")
     assert loss.item() == pytest.approx(3.25 * LN2 / 2, rel=1e-6)
 
 
@@ -108,11 +100,11 @@ def test_a_share_of_one_is_the_first_image_and_its_labels() -> None:
     assert torch.equal(mix(one, two, tensor(0.0)), two)
     first = make_targets("single", ONE_HOT, KNOWN, TEACHER, LIMITS)
     other = make_targets("single", ONE_HOT.flip(0), KNOWN, TEACHER.flip(0), LIMITS)
-    whole = mix_targets(first, other, tensor(1.0))
+    whole = first.mixed(other, tensor(1.0))
     assert torch.equal(whole.targets, first.targets)
     # Two images of four have a target, and each is mixed with one that has none.
     assert whole.valid[:, 0].tolist() == [False, False, False, False]
-    assert mix_targets(first, first, tensor(0.3)).valid.tolist() == first.valid.tolist()
+    assert first.mixed(first, tensor(0.3)).valid.tolist() == first.valid.tolist()
 
 
 def test_shares_follow_a_beta_distribution_and_depend_on_the_generator_only() -> None:

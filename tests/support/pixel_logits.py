@@ -69,8 +69,10 @@ def make_batch(local: Local, *logits: Tensor) -> Batch:
 def plain_federation(**settings: object) -> Federation:
     """Without augmentation: methods that ask for different views then see the same images."""
     federation = make_federation(**settings)  # type: ignore[arg-type]
-    viewing = replace(federation.task.viewing, views=Views(weak="plain", strong="plain"))
-    return replace(federation, task=replace(federation.task, viewing=viewing))
+    preprocessing = replace(
+        federation.task.preprocessing, views=Views(weak="plain", strong="plain")
+    )
+    return replace(federation, task=replace(federation.task, preprocessing=preprocessing))
 
 
 def with_teacher(local: Local, shift: float) -> State:

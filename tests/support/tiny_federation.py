@@ -124,7 +124,7 @@ def make_federation(
         clients=tuple(clients),
         image_shape=(1, SIZE, SIZE),
         model=ModelSpec(backbone=backbone),
-        viewing=Preprocessing(views=Views(weak="weak"), mean=(0.5,), std=(0.5,)),
+        preprocessing=Preprocessing(views=Views(weak="weak"), mean=(0.5,), std=(0.5,)),
         round_count=rounds,
         seed=7,
     )

@@ -73,7 +73,7 @@ def make_federation(setting: str, round_count: int = 1) -> Federation:
         clients=tuple(f"client-{number:02}" for number in range(client_count)),
         image_shape=(1, pixels, pixels),
         model=ModelSpec(backbone=backbone),
-        viewing=Preprocessing(views=Views(weak="plain"), mean=(0.5,), std=(0.5,)),
+        preprocessing=Preprocessing(views=Views(weak="plain"), mean=(0.5,), std=(0.5,)),
         round_count=round_count,
         seed=0,
     )

@@ -138,7 +138,9 @@ class Study:
             clients=self.site_names,
             image_shape=(images.channels, images.size, images.size),
             model=recipe.method.model_spec(recipe.model),
-            viewing=Preprocessing(views=recipe.views, mean=recipe.model.mean, std=recipe.model.std),
+            preprocessing=Preprocessing(
+                views=recipe.views, mean=recipe.model.mean, std=recipe.model.std
+            ),
             round_count=recipe.rounds,
             seed=recipe.seed,
         )

@@ -46,9 +46,9 @@ def predict_probabilities(
     device: torch.device,
 ) -> Tensor:
     """Return probabilities (N, C) for uint8 images, computed in batches."""
-    viewing, weights = task.viewing, moved(weights, device)
+    preprocessing, weights = task.preprocessing, moved(weights, device)
     batches = [
-        forward(weights, normalise(pixels.to(device), viewing.mean, viewing.std)).logits
+        forward(weights, normalise(pixels.to(device), preprocessing.mean, preprocessing.std)).logits
         for pixels in images.split(batch_size)
     ]
     return torch.sigmoid(torch.cat(batches).float()).cpu()

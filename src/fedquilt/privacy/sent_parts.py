@@ -102,7 +102,7 @@ def example_task(method: Method) -> Task:
         clients=("a", "b"),
         image_shape=(1, 16, 16),
         model=model,
-        viewing=Preprocessing(views=Views(), mean=model.mean, std=model.std),
+        preprocessing=Preprocessing(views=Views(), mean=model.mean, std=model.std),
         round_count=1,
         seed=0,
     )

@@ -44,7 +44,9 @@ def simulate(recipe: Recipe, cache: Path, splits: Splits | None = None) -> Simul
         clients=tuple(clients),
         image_shape=tuple(splits.train.images.shape[1:]),  # type: ignore[arg-type]
         model=recipe.method.model_spec(recipe.model),
-        viewing=Preprocessing(views=recipe.views, mean=recipe.model.mean, std=recipe.model.std),
+        preprocessing=Preprocessing(
+            views=recipe.views, mean=recipe.model.mean, std=recipe.model.std
+        ),
         round_count=recipe.rounds,
         seed=recipe.seed,
     )

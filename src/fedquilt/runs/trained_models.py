@@ -137,9 +137,11 @@ class TrainedModels:
         """Return each class's attention map, (N, C, height, width); see ``attention_maps``."""
         self._check_images(images)
         network = self._network(client).to(device)
-        viewing = self._task.viewing
+        preprocessing = self._task.preprocessing
         maps = [
-            attention_maps(network, normalise(batch.to(device), viewing.mean, viewing.std)).cpu()
+            attention_maps(
+                network, normalise(batch.to(device), preprocessing.mean, preprocessing.std)
+            ).cpu()
             for batch in images.split(self.recipe.evaluation.batch_size)
         ]
         return torch.cat(maps)
@@ -183,7 +185,7 @@ class TrainedModels:
             clients=self.clients,
             image_shape=self.image_shape,
             model=spec,
-            viewing=Preprocessing(views=self.recipe.views, mean=spec.mean, std=spec.std),
+            preprocessing=Preprocessing(views=self.recipe.views, mean=spec.mean, std=spec.std),
             round_count=self.recipe.rounds,
             seed=self.recipe.seed,
         )

@@ -147,7 +147,7 @@ def open_round(
     device = workspace.device
     names = names_of_draws(task, data.name, round_index)
     draws = generator_for(*names, "predictions")
-    batches = partial(ordered_batches, data, task.viewing, draws, device)
+    batches = partial(ordered_batches, data, task.preprocessing, draws, device)
     return Local(
         round_index=round_index,
         received=received,

@@ -31,7 +31,7 @@ def step_batches(
         train_batches(
             local.data,
             pool,
-            task.viewing,
+            task.preprocessing,
             step_count=steps,
             order=pool_generator(task, local, "order", place),
             augmentation=pool_generator(task, local, "augmentation", place),

@@ -18,7 +18,7 @@ class Task:
     clients: tuple[str, ...]  # the population
     image_shape: tuple[int, int, int]  # channels, height, width
     model: ModelSpec
-    viewing: Preprocessing
+    preprocessing: Preprocessing
     round_count: int
     seed: int
 

@@ -28,7 +28,7 @@ def leaving(method: Method, policy: SitePolicy, **site_settings: bool) -> dict[s
         clients=("site", "other"),
         image_shape=(1, 16, 16),
         model=model,
-        viewing=Preprocessing(views=Views(), mean=model.mean, std=model.std),
+        preprocessing=Preprocessing(views=Views(), mean=model.mean, std=model.std),
         round_count=3,
         seed=0,
     )

@@ -121,7 +121,7 @@ def load_chunk(
     segment: Segment,
     data: ClientData,
     pools: Sequence[Pool],
-    viewing: Preprocessing,
+    preprocessing: Preprocessing,
     generators: Sequence[torch.Generator],
     device: torch.device,
 ) -> None:
@@ -133,7 +133,9 @@ def load_chunk(
     batches = []
     for rows, pool, generator in zip(segment.rows, pools, generators):
         parts = [rows.flatten()] if generator.device.type != "cpu" else list(rows)
-        made = [make_batch(data, part, pool.views, viewing, generator, device) for part in parts]
+        made = [
+            make_batch(data, part, pool.views, preprocessing, generator, device) for part in parts
+        ]
         batches.append(made[0] if len(made) == 1 else _concatenated(made))
     chunk.load(batches, segment.drawn)
 

@@ -66,12 +66,14 @@ class CapturedStage:
     def steps(self) -> Iterator[None]:
         """Run the stage; yield after every step, so that other clients' steps can be queued."""
         slot, device = self._slot, self._slot.workspace.device
-        viewing, data = self._task.viewing, self._local.data
+        preprocessing, data = self._task.preprocessing, self._local.data
         generators = [self._augmentation(index) for index in range(len(self._pools))]
         for segment in self._plan:
             with slot.on_stream():
                 captured, is_new = self._captured_step(segment)
-                load_chunk(captured.chunk, segment, data, self._pools, viewing, generators, device)
+                load_chunk(
+                    captured.chunk, segment, data, self._pools, preprocessing, generators, device
+                )
                 if is_new:
                     captured = self._capture(captured, segment)
             for _ in range(segment.steps):

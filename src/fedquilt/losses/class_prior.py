@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -26,6 +28,25 @@ def positive_weight(
     ratio = numerator / positives.clamp(min=1)
     weight = torch.where((positives > 0) & (numerator > 0), ratio.to(torch.float32), ones)
     return weight if cap is None else weight.clamp(max=cap)
+
+
+def population_weight(
+    kind: PositiveWeight,
+    positives: Tensor,
+    annotated: Tensor,
+    cap: float | None,
+    names: Sequence[str],
+) -> Tensor:
+    """Like :func:`positive_weight`, from the counts of all clients.
+
+    A class without positives gets the cap as its weight, if there is one, and a warning names it.
+    """
+    weight = positive_weight(kind, positives, annotated, cap)
+    absent = [name for name, count in zip(names, positives.tolist()) if count == 0]
+    if absent and kind != "none" and cap is not None:
+        weight = torch.where(positives == 0, cap, weight)
+        warnings.warn(f"no client has a positive of {', '.join(absent)}", stacklevel=2)
+    return weight
 
 
 def clamp_prior(prior: Tensor, count: int) -> Tensor:

@@ -30,6 +30,36 @@ class Targets(NamedTuple):
         """The pseudo-labels as tags, (B, C) int8."""
         return torch.where(self.is_pseudo, self.targets.to(torch.int8), NO_TAG)
 
+    def mixed(self, other: Targets, share: Tensor) -> Targets:
+        """MixUp with the targets of another batch; valid only where both are."""
+        return Targets(
+            mix(self.targets, other.targets, share),
+            self.valid & other.valid,
+            self.is_pseudo | other.is_pseudo,
+        )
+
+    def loss(self, kind: Labels, logits: Tensor, weight: Tensor, weighed: Weighed) -> Tensor:
+        """Binary cross-entropy for ``multi``, cross-entropy for ``single``, of the logits.
+
+        The mean is over all entries, or images; those without a valid target count as 0.
+
+        Args:
+            weight: (C,) class weights.
+            weighed: multiply the loss of a class's ``positives`` or of all its ``entries``;
+                ``mean`` follows FedLSM's public code: the mean loss of all entries times the mean
+                of weight and validity, so that invalid targets are trained on too. Has no effect
+                for ``single``.
+        """
+        if kind == "single":
+            wanted = weight * self.valid * self.targets
+            return -(wanted * F.logsigmoid(logits)).sum(1).mean()
+        valid = self.valid.to(weight.dtype)
+        if weighed == "positives":
+            return (elementwise_bce(logits, self.targets, weight) * valid).mean()
+        return weighted_mean(
+            elementwise_bce(logits, self.targets), weight * valid, by_entry=weighed == "entries"
+        )
+
 
 def make_targets(
     kind: Labels, labels: Tensor, known: Tensor, teacher: Tensor, thresholds: tuple[float, float]
@@ -69,30 +99,6 @@ def _single_label_targets(labels: Tensor, known: Tensor, teacher: Tensor, high: 
     return Targets(targets, (labelled | is_filled).expand_as(known), is_filled & ~known)
 
 
-def target_loss(
-    kind: Labels, logits: Tensor, targets: Targets, weight: Tensor, weighed: Weighed
-) -> Tensor:
-    """Binary cross-entropy for ``multi``, cross-entropy for ``single``, against soft targets.
-
-    The mean is over all entries, or images; those without a valid target count as 0.
-
-    Args:
-        weight: (C,) class weights.
-        weighed: multiply the loss of a class's ``positives`` or of all its ``entries``; ``mean``
-            follows FedLSM's public code: the mean loss of all entries times the mean of weight
-            and validity, so that invalid targets are trained on too. Has no effect for ``single``.
-    """
-    if kind == "single":
-        wanted = weight * targets.valid * targets.targets
-        return -(wanted * F.logsigmoid(logits)).sum(1).mean()
-    valid = targets.valid.to(weight.dtype)
-    if weighed == "positives":
-        return (elementwise_bce(logits, targets.targets, weight) * valid).mean()
-    return weighted_mean(
-        elementwise_bce(logits, targets.targets), weight * valid, by_entry=weighed == "entries"
-    )
-
-
 def weighted_mean(entries: Tensor, weights: Tensor, *, by_entry: bool) -> Tensor:
     """Mean of entries times weights; with ``by_entry=False``, mean entry times mean weight."""
     return (entries * weights).mean() if by_entry else entries.mean() * weights.mean()
@@ -107,12 +113,3 @@ def beta_share(concentration: float, generator: torch.Generator) -> Tensor:
 
 def mix(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
     return share * first + (1 - share) * second
-
-
-def mix_targets(first: Targets, second: Targets, share: Tensor) -> Targets:
-    """MixUp of the targets of two batches; valid only where both are."""
-    return Targets(
-        mix(first.targets, second.targets, share),
-        first.valid & second.valid,
-        first.is_pseudo | second.is_pseudo,
-    )

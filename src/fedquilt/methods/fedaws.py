@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
-from fedquilt.core.payload import Gather, PerClient, Update
+from fedquilt.core.payload import Gather, Update
 from fedquilt.core.totals import Totals
-from fedquilt.core.tree import Weights, as_branch, from_branch
+from fedquilt.core.tree import Weights, as_branch, without
 from fedquilt.data.batches import Batch, Pool
 from fedquilt.data.client_data import ClientData
 from fedquilt.losses.class_prior import PositiveWeight
 from fedquilt.losses.spread_out import positive_hinge, row_penalty
-from fedquilt.models.class_rows import arrange_rows, scatter_rows, select_rows
+from fedquilt.models.class_rows import arrange_rows, own_rows, scatter_rows
 from fedquilt.models.heads.sphere import on_sphere, scores_of
 from fedquilt.models.network import Layout
 from fedquilt.models.spec import ModelSpec
@@ -28,8 +28,6 @@ from fedquilt.training.averaging import (
     Weighting,
     change_of,
     head_row_weights,
-    mean_change,
-    moved_buffers,
     or_negligible,
     weight_parts,
 )
@@ -42,28 +40,27 @@ ROWS = "head.weight"
 
 @dataclass(frozen=True, kw_only=True)
 class FedAwS(WeightedAveraging):
-    """Clients pull features towards the rows of their own classes; the server parts the rows.
+    """Clients pull features towards the rows of their own classes; the server spreads the rows.
 
-    A client learns from annotated positives, and receives only the rows of classes that it has
-    positives of, which it tells the server once. Without negatives all rows would fall together,
-    so after every round the server, which has them all, pushes near ones apart.
+    A client learns from annotated positives only; ``unannotated`` has no effect. It receives only
+    the rows of classes it has positives of, which it reports to the server once. Without negatives
+    all rows would collapse, so after every round the server pushes rows that are close apart.
 
-    Of several clients' rows for a class the mean is taken; a class without positives takes no
-    part. The server's step size is ours. Not covered: pushing within a random subset of classes.
-    Give it many rounds of few steps: over epochs a client turns all features to its own row.
+    The rows of several clients for a class are averaged; a class without positives takes no part.
+    The server's step size is ours. Not implemented: spreading a random subset of classes. Use many
+    rounds of few steps: over whole epochs a client turns all features towards its own row.
     """
 
-    unannotated: Literal["negative", "skip"] = "skip"  # without effect: only positives are used
     positive_weight: PositiveWeight = "none"  # w_c, from annotated entries only
     weighting: Weighting = "uniform"  # of clients with positives, for everything but rows
-    head_rows: HeadRows = "positives"  # how clients with positives of a class count in its row
-    margin: float = 0.9  # the cosine to its row from which on a positive costs nothing
-    strength: float = 10.0  # lambda: of the server's push
-    spread_lr: float = 0.01  # eta: of the server's push
-    spread_steps: int = 1  # gradient steps of the push, after every round
-    distance: float = 1.0  # nu: 1 - cosine from which on a pair is not pushed
-    nearest: int | None = None  # k, few of all: push a row off its k nearest, however far they are
-    fixed_rows: bool = False  # rows stay as they are before the first round; clients send none
+    head_rows: HeadRows = "positives"  # weight of clients with positives of a class in its row
+    margin: float = 0.9  # a positive whose cosine to its row is above has no loss
+    strength: float = 10.0  # lambda: weight of the server's spread-out penalty
+    spread_lr: float = 0.01  # eta: learning rate of the server's gradient steps
+    spread_steps: int = 1  # gradient steps that spread the rows, after every round
+    distance: float = 1.0  # nu: pairs at this distance, 1 - cosine, or more are not pushed apart
+    nearest: int | None = None  # k: push each row off its k nearest only, at any distance
+    fixed_rows: bool = False  # rows keep their first values; clients send none
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "mining": {"nearest": 10},  # as in the paper's experiments
@@ -92,11 +89,8 @@ class FedAwS(WeightedAveraging):
         return super().init_server(weights, task, survey) | {"owned": owned, "together": together}
 
     def broadcast(self, server: State) -> State:
-        shared = {**server["weights"]}
-        rows = shared.pop(ROWS)
-        own = {from_branch(name): select_rows(rows, mask) for name, mask in server["owned"].items()}
-        nothing = select_rows(rows, torch.zeros(len(rows), dtype=torch.bool))
-        return {"weights": shared, "own": PerClient(own, nothing)}
+        own = own_rows(server["weights"][ROWS], server["owned"])
+        return {"weights": without(server["weights"], ROWS), "own": own}
 
     def client_weights(self, received: State, state: State) -> Weights:
         return {**received["weights"], ROWS: scatter_rows(**received["own"])}
@@ -124,32 +118,25 @@ class FedAwS(WeightedAveraging):
         whole = {**received["weights"], ROWS: rows}
         return weight_parts(whole, self._sent(task.layout), 0.0, torch.zeros(task.class_count))
 
-    def weights_update(
-        self, local: Local, weights: Weights, *, weight: float | None = None
-    ) -> Update:
-        used = self.pools(local)[0].rows  # the images with positives, if there are any
-        images = 0 if used is None else len(used)
-        if weight is None:
-            weight = float(images if self.weighting == "samples" else images > 0)
-        change = change_of(weights, self.initial_weights(local))
-        owned = local.received["own"]["classes"]
+    def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
+        images, owned = len(local.data.rows_with_positives), local.received["own"]["classes"]
+        weight = float(images if self.weighting == "samples" else images > 0)
         rows = head_row_weights(self.head_rows, weight, local.data).to(owned.device) * owned
-        return weight_parts(change, self._sent(local.layout), or_negligible(weight, 1.0), rows)
+        change, layout = change_of(weights, self.initial_weights(local)), self._sent(local.layout)
+        return weight_parts(change, layout, or_negligible(weight, 1.0), rows), local.state
 
     def _sent(self, layout: Layout) -> Layout:
         return replace(layout, head=()) if self.fixed_rows else layout
 
     def update(self, server: State, totals: Totals) -> State:
-        old = server["weights"]
-        change = {ROWS: torch.zeros_like(old[ROWS])} | mean_change(totals)
-        moved = self.moved(server, change, moved_buffers(old, totals))
+        new = super().update(server, totals)
         if not self.fixed_rows:
-            rows, rate = on_sphere(moved["weights"][ROWS]), self.strength * self.spread_lr
-            moved["weights"][ROWS] = self.arranged(rows, server, rate, self.spread_steps)
-        return moved
+            rows, rate = on_sphere(new["weights"][ROWS]), self.strength * self.spread_lr
+            new["weights"][ROWS] = self.arranged(rows, server, rate, self.spread_steps)
+        return new
 
     def arranged(self, rows: Tensor, server: State, rate: float, steps: int) -> Tensor:
-        """Rows after gradient steps on what it costs to be near."""
+        """The rows after gradient steps on the penalty for being close."""
         seen = torch.stack(list(server["owned"].values())).any(0)
         penalty = partial(row_penalty, distance=self.distance, nearest=self.nearest)
         return arrange_rows(rows, seen, server["together"], penalty, rate, steps)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -16,67 +15,53 @@ from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights, clone
 from fedquilt.data.batches import Batch, Pool
 from fedquilt.data.client_data import ClientData
-from fedquilt.losses.class_prior import PositiveWeight, positive_weight
+from fedquilt.losses.class_prior import PositiveWeight, population_weight
 from fedquilt.losses.pseudo_labels import NO_TAG, Entropy, by_uncertainty, no_tags, uncertainty
-from fedquilt.losses.soft_targets import (
-    Labels,
-    Targets,
-    Weighed,
-    beta_share,
-    make_targets,
-    mix,
-    mix_targets,
-    target_loss,
-)
+from fedquilt.losses.soft_targets import Labels, Targets, Weighed, beta_share, make_targets, mix
 from fedquilt.models.spec import ModelSpec
 from fedquilt.models.teacher import ema_update
-from fedquilt.training.averaging import (
-    SPARE_ROWS,
-    HeadRows,
-    WeightedAveraging,
-    by_row_counts,
-    head_provenance,
-)
+from fedquilt.training.averaging import HeadRows, WeightedAveraging, by_row_counts, spare_rows
 from fedquilt.training.local_training import LocalTraining
 from fedquilt.training.method import Local, State
-from fedquilt.training.parts import DeclaredPart, head_rows_mean
+from fedquilt.training.parts import DeclaredPart
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
 class FedLSM(WeightedAveraging):
-    """A slow teacher fills in missing labels; images it is unsure of are mixed with sure ones.
+    """A mean teacher fills in missing labels; uncertain images are mixed with certain ones.
 
     Each round the received model ranks images by the entropy of their missing labels. The most
-    uncertain ones train in mixtures with the most certain; all others by their true labels, and by
-    what the teacher is sure of on a weak view. A head row counts by the positives, true and filled
-    in, that a client drew. With nothing missing this is FedAvg on strong views, but for that.
+    uncertain ones train in MixUp with the most certain; the others on true labels and on the
+    teacher's confident predictions for a weak view. Head rows are weighted by the positives drawn,
+    true and pseudo-labels. If no label is missing, all else is FedAvg on strong views.
 
-    Deviations from the public code: losses are masked entry by entry, class weights come from
-    annotated labels only, entropy has both sides and is taken in evaluation mode, every round
-    draws anew, and no class that was annotated as absent is filled in. The variant ``released``
-    has that code's entropy and loss, in which unsure labels train as soft ones. If the audit shows
-    positives filled in and hardly a negative, set draw_counts = false (docs/results/fedlsm.md).
+    Deviations from the public code: losses are masked per entry, class weights come from annotated
+    labels only, the entropy is two-sided and computed in evaluation mode, every round ranks and
+    draws anew, and a class annotated as absent is never filled in. The variant ``released`` has
+    that code's entropy and loss, in which unconfident predictions are soft labels. If the audit
+    finds hardly any negative pseudo-label among positive ones, set draw_counts = false
+    (docs/results/fedlsm.md).
     """
 
     training: LocalTraining = LocalTraining(batch_size=64, keep_optimizer=True)  # of a round
-    unannotated: Literal["negative", "skip"] = "skip"  # a blank is filled in or skipped, never 0
+    unannotated: Literal["negative", "skip"] = "skip"  # filled in or masked out, never negative
     positive_weight: PositiveWeight = "odds"  # w_c, from the annotated entries of all clients
-    positive_weight_cap: float | None = 100.0  # the largest, and that of a class without positives
-    weighed: Weighed = "positives"  # what w_c weighs; mean: all entries' mean (several labels)
-    head_rows: HeadRows = "annotators"  # whose head rows count where nobody drew a positive
-    draw_counts: bool = True  # AWPA: head rows by the positives drawn; False: by ``head_rows``
-    labels: Labels = "multi"  # single: of one class an image, by a softmax; blank: of an unknown
-    thresholds: tuple[float, float] = (0.01, 0.85)  # tau_n, tau_p: sure that absent, or present
-    uncertain_thresholds: tuple[float, float] = (0.005, 0.7)  # likewise, for uncertain images
-    entropy: Literal["binary", "one_sided"] = "binary"  # of several labels; one_sided: -p ln p only
+    positive_weight_cap: float | None = 100.0  # the largest, also for a class without positives
+    weighed: Weighed = "positives"  # what w_c multiplies; mean: the mean loss (labels = "multi")
+    head_rows: HeadRows = "annotators"  # weights of head rows of which nobody drew a positive
+    draw_counts: bool = True  # AWPA: weight head rows by positives drawn; False: by ``head_rows``
+    labels: Labels = "multi"  # single: one class per image, by softmax; missing: class unknown
+    thresholds: tuple[float, float] = (0.01, 0.85)  # tau_n, tau_p: below absent, above present
+    uncertain_thresholds: tuple[float, float] = (0.005, 0.7)  # the same for uncertain images
+    entropy: Literal["binary", "one_sided"] = "binary"  # for "multi"; one_sided: -p ln p only
     uncertain_images: int = 500  # n_h: the most uncertain, if the client has enough
-    certain_images: int = 2000  # n_l: the least uncertain; of fewer images both shrink alike
+    certain_images: int = 2000  # n_l: the least uncertain; if too few, both shrink equally
     mixed_images: int = 4  # mixtures among the ``training.batch_size`` images of a step
-    mixing_strength: float = 0.1  # lambda_UDE: of the loss on mixtures; 0 makes none
-    mixing_concentration: float = 0.2  # alpha: the share in a mixture is from Beta(alpha, alpha)
-    teacher_decay: float = 0.999  # how much of the teacher a step leaves as it was
+    mixing_strength: float = 0.1  # lambda_UDE: weight of the loss on mixtures; 0: no mixtures
+    mixing_concentration: float = 0.2  # alpha: mixing shares are drawn from Beta(alpha, alpha)
+    teacher_decay: float = 0.999  # decay of the teacher's moving average
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {"entropy": "one_sided", "weighed": "mean"},
@@ -88,7 +73,6 @@ class FedLSM(WeightedAveraging):
             "certain_images": 200,
         },
     }
-
     also_broadcast: ClassVar[tuple[str, ...]] = ("class_weight",)
     pseudo_label_key: ClassVar[str | None] = "tags"
 
@@ -103,7 +87,7 @@ class FedLSM(WeightedAveraging):
                 f"the last below training.batch_size, {self.training.batch_size}; found {counts}"
             )
         if self.unannotated != "skip":
-            raise UserError("fedlsm fills in blank labels; leave unannotated at 'skip'")
+            raise UserError("fedlsm fills in missing labels; leave unannotated at 'skip'")
 
     def model_spec(self, wanted: ModelSpec) -> ModelSpec:
         return wanted if self.labels == "multi" else wanted.with_softmax()
@@ -117,12 +101,8 @@ class FedLSM(WeightedAveraging):
         return {**super().survey(data), **sums}
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
-        positives, cap = survey.sum("positives"), self.positive_weight_cap
-        weight = positive_weight(self.positive_weight, positives, survey.sum("annotated"), cap)
-        lonely = [name for name, count in zip(task.classes, positives.tolist()) if count == 0]
-        if lonely and self.positive_weight != "none" and cap is not None:
-            weight = torch.where(positives == 0, cap, weight)
-            warnings.warn(f"no client has a positive of {', '.join(lonely)}", stacklevel=2)
+        counts, cap = (survey.sum("positives"), survey.sum("annotated")), self.positive_weight_cap
+        weight = population_weight(self.positive_weight, *counts, cap, task.classes)
         return super().init_server(weights, task, survey) | {"class_weight": weight}
 
     def init_client(self, data: ClientData) -> State:
@@ -132,8 +112,7 @@ class FedLSM(WeightedAveraging):
 
     @property
     def parts(self) -> Mapping[str, DeclaredPart]:
-        spare = head_rows_mean(head_provenance(self.head_rows))
-        return {SPARE_ROWS: spare} if self.draw_counts else {}
+        return spare_rows(self.head_rows) if self.draw_counts else {}
 
     @property
     def provenance(self) -> Mapping[str, Provenance]:
@@ -162,9 +141,7 @@ class FedLSM(WeightedAveraging):
         beside = [Pool(count, ("plain",), rows, whole=True) for rows in (uncertain, certain)]
         return (Pool(size - count, views, torch.cat((certain, between))), *beside)
 
-    def sample_noise(
-        self, batch_size: int, class_count: int, generator: torch.Generator
-    ) -> Tensor | None:
+    def sample_noise(self, batch_size: int, class_count: int, generator: torch.Generator) -> Tensor:
         return beta_share(self.mixing_concentration, generator)
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
@@ -173,32 +150,33 @@ class FedLSM(WeightedAveraging):
     def step_loss(self, local: Local, batch: Batch) -> tuple[Tensor, State]:
         strong, weight = batch.views[0], local.received["class_weight"]
         plain, *beside = self.targets(local, batch)
-        state = _counted(local.state, batch.rows, plain)
+        # The pseudo-labels are kept for the audit.
+        tags = local.state["tags"].index_copy(0, batch.rows, plain.tags())
+        drawn = local.state["drawn"] + plain.positive_counts()
+        state = {**local.state, "drawn": drawn, "tags": tags}
         if not beside or batch.drawn is None:
             logits = local.model(strong).logits
-            return target_loss(self.labels, logits, plain, weight, self.weighed), state
-        uncertain, certain = batch.beside
-        images = mix(uncertain.views[0], certain.views[0], batch.drawn)
-        mixture = mix_targets(beside[0], beside[1], batch.drawn)
-        logits = local.model(torch.cat((strong, images))).logits
-        of_plain, of_mixtures = logits.tensor_split([len(strong)])
-        supervised = target_loss(self.labels, of_plain, plain, weight, self.weighed)
-        unweighed = torch.ones_like(weight)
-        mixing = target_loss(self.labels, of_mixtures, mixture, unweighed, self.weighed)
+            return plain.loss(self.labels, logits, weight, self.weighed), state
+        uncertain, certain = (each.views[0] for each in batch.beside)
+        images = torch.cat((strong, mix(uncertain, certain, batch.drawn)))
+        of_plain, of_mixtures = local.model(images).logits.tensor_split([len(strong)])
+        supervised = plain.loss(self.labels, of_plain, weight, self.weighed)
+        mixture = beside[0].mixed(beside[1], batch.drawn)
+        mixing = mixture.loss(self.labels, of_mixtures, torch.ones_like(weight), self.weighed)
         return supervised + self.mixing_strength * mixing, state
 
     def targets(self, local: Local, batch: Batch) -> list[Targets]:
-        """Of the batch, then of the uncertain and the certain images beside it."""
-        parts = (batch, *batch.beside)
-        opinions = (torch.zeros_like(batch.labels),)  # without a teacher nothing is missing
+        """The targets of the batch, then of the uncertain and the certain images beside it."""
+        batches = (batch, *batch.beside)
+        teacher = (torch.zeros_like(batch.labels),)  # without a teacher no label is missing
         if "teacher" in local.state:
-            seen = torch.cat([each.views[-1] for each in parts])
-            logits = local.forward(local.state["teacher"], seen).logits
-            opinions = logits.split([len(each.rows) for each in parts])
+            images = torch.cat([each.views[-1] for each in batches])
+            logits = local.forward(local.state["teacher"], images).logits
+            teacher = logits.split([len(each.rows) for each in batches])
         limits = (self.thresholds, self.uncertain_thresholds, self.thresholds)
         return [
-            make_targets(self.labels, each.labels, each.known, opinion, limit)
-            for each, opinion, limit in zip(parts, opinions, limits)
+            make_targets(self.labels, each.labels, each.known, logits, limit)
+            for each, logits, limit in zip(batches, teacher, limits)
         ]
 
     def after_step(self, local: Local, weights: Weights) -> State:
@@ -211,9 +189,3 @@ class FedLSM(WeightedAveraging):
         parts, state = self.weights_update(local, weights), local.state
         update = by_row_counts(parts, state["drawn"]) if self.draw_counts else parts
         return update, {"tags": state["tags"]}
-
-
-def _counted(state: State, rows: Tensor, targets: Targets) -> State:
-    """The state with the batch's positives counted and its pseudo-labels kept for the audit."""
-    tags = state["tags"].index_copy(0, rows, targets.tags())
-    return {**state, "drawn": state["drawn"] + targets.positive_counts(), "tags": tags}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
+from fedquilt.core.payload import PerClient
 from fedquilt.core.seeding import generator_for
+from fedquilt.core.tree import from_branch
 from fedquilt.models.heads.sphere import on_sphere
 
 EQUAL_WITHIN = 1e-6  # rows whose cosine is this close to 1 count as equal
@@ -67,6 +69,15 @@ def separate_equal_rows(rows: Tensor, correlation: Tensor) -> Tensor:
 def select_rows(rows: Tensor, owned: Tensor) -> dict[str, Tensor]:
     """Select the rows, of (C, d), to send to a client that owns these classes, (C,) bool."""
     return {"classes": owned, "rows": rows[owned]}
+
+
+def own_rows(rows: Tensor, owned: Mapping[str, Tensor]) -> PerClient:
+    """Address to each client the rows of the classes it owns, (C,) bool; none to other clients.
+
+    The keys of ``owned`` are client names as :func:`as_branch` makes them.
+    """
+    own = {from_branch(name): select_rows(rows, classes) for name, classes in owned.items()}
+    return PerClient(own, select_rows(rows, torch.zeros(len(rows), dtype=torch.bool)))
 
 
 def scatter_rows(classes: Tensor, rows: Tensor) -> Tensor:

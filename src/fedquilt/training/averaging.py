@@ -1,4 +1,4 @@
-"""WeightedAveraging: train locally, average the changes; the base of the methods here.
+"""WeightedAveraging: train locally, average the changes; the base of all methods.
 
 Body, head rows and buffers are separate parts of the update: head rows can be averaged over a
 class's annotators only, and buffers are averaged without the server optimizer.
@@ -22,18 +22,21 @@ from fedquilt.losses.class_prior import PositiveWeight, positive_weight
 from fedquilt.losses.cross_entropy import masked_bce
 from fedquilt.models.network import Layout
 from fedquilt.training.method import Local, Method, State
+from fedquilt.training.parts import MeanPart, head_rows_mean
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.server_optimizer import ServerOptimizer
 from fedquilt.training.task import Task
 
 Weighting = Literal["samples", "uniform"]
 HeadRows = Literal["all", "annotators", "annotated", "positives"]
-NEGLIGIBLE = 1e-100  # changes no bit beside an ordinary weight; alone it still defines a mean
-SPARE_ROWS = "spare_rows"  # a part: the head with other weights, for rows without any
+NEGLIGIBLE = 1e-100  # changes no bit next to an ordinary weight, but alone it defines a mean
+SPARE_ROWS = (
+    "spare_rows"  # a part: the head with other weights, for rows that nobody has weight for
+)
 
 
 def head_row_weights(rule: HeadRows, weight: float, data: ClientData) -> Tensor:
-    """The weight of a client's head rows, per class.
+    """Return the weight of a client's head rows, per class.
 
     ``all``: the body's weight for every class. ``annotators``: the body's weight for the classes
     that the client annotates, else 0. ``annotated``: the number of its annotated images of the
@@ -49,7 +52,7 @@ def head_row_weights(rule: HeadRows, weight: float, data: ClientData) -> Tensor:
 
 
 def head_provenance(rule: HeadRows) -> Provenance:
-    """The images behind head rows that are weighted by this rule."""
+    """Return the images that head rows with this weighting are computed from."""
     rows: dict[HeadRows, Provenance] = {"all": "images", "positives": "positives"}
     return rows.get(rule, "annotated")
 
@@ -57,14 +60,14 @@ def head_provenance(rule: HeadRows) -> Provenance:
 def or_negligible(weight: float, otherwise: float) -> float:
     """Return ``weight`` or, if it is 0, ``otherwise`` scaled to a negligible weight.
 
-    It only counts where every client of the cohort has weight 0: these are averaged by
-    ``otherwise``, and need not be treated as a special case.
+    That only counts if every client of the cohort has weight 0; they are then averaged by
+    ``otherwise``, without a special case.
     """
     return weight if weight > 0 else NEGLIGIBLE * otherwise
 
 
 def split(weights: Weights, layout: Layout) -> dict[str, Weights]:
-    """The weights by part; a part without any weights, such as no buffers, is left out."""
+    """Return the weights by part; a part without weights, such as no buffers, is left out."""
     names = {"body": layout.body, "head": layout.head, "buffers": layout.buffers}
     return {part: {name: weights[name] for name in group} for part, group in names.items() if group}
 
@@ -72,7 +75,7 @@ def split(weights: Weights, layout: Layout) -> dict[str, Weights]:
 def weight_parts(
     change: Weights, layout: Layout, weight: float, head_weights: float | Tensor
 ) -> Update:
-    """Body, head and buffers as means; a client that has trained counts in body and buffers."""
+    """Return body, head and buffers as means; body and buffers require a positive weight."""
     return {
         part: Mean(value, head_weights)
         if part == "head"
@@ -82,13 +85,18 @@ def weight_parts(
 
 
 def by_row_counts(parts: Update, counts: Tensor) -> Update:
-    """Weight head rows by ``counts``, (C,), and send the rows with their former weights as well.
+    """Weight head rows by ``counts``, (C,), and add the rows with their former weights.
 
-    Those stand in where nobody in the cohort has a count.
+    The latter are used for rows of which no client in the cohort has a count.
     """
     if "head" not in parts:
         return parts
     return {**parts, "head": Mean(parts["head"].value, counts), SPARE_ROWS: parts["head"]}
+
+
+def spare_rows(rule: HeadRows) -> dict[str, MeanPart]:
+    """Declare the part that :func:`by_row_counts` adds, for head rows weighted by this rule."""
+    return {SPARE_ROWS: head_rows_mean(head_provenance(rule))}
 
 
 def change_of(weights: Weights, received: Weights) -> Weights:
@@ -99,8 +107,8 @@ def change_of(weights: Weights, received: Weights) -> Weights:
 def mean_change(totals: Totals) -> Weights:
     """The mean change of all trainable weights.
 
-    A head row for which nobody has weight changes as in the spare rows, if they are sent, else it
-    is left unchanged.
+    A head row for which no client has weight takes the change of the spare rows if they are sent,
+    and is left unchanged otherwise.
     """
     change: Weights = totals.mean("body") if "body" in totals.expected else {}
     if "head" in totals.expected:
@@ -112,7 +120,7 @@ def mean_change(totals: Totals) -> Weights:
 
 
 def moved_buffers(weights: Weights, totals: Totals) -> Weights:
-    """The buffers after a round: plain averages, without the server optimizer."""
+    """Return the buffers after a round: plain averages, without the server optimizer."""
     if "buffers" not in totals.expected:
         return {}
     change = totals.mean("buffers")
@@ -126,15 +134,15 @@ class WeightedAveraging(Method):
 
     unannotated: Literal["negative", "skip"] = "skip"  # in the loss: as negatives, or masked out
     positive_weight: PositiveWeight = "inverse-prevalence"  # w_c, from annotated entries only
-    positive_weight_cap: float | None = None  # the largest positive weight, if there is to be one
-    weighting: Weighting = "samples"  # of clients, for everything but head rows
-    head_rows: HeadRows = "all"  # whose head rows count: everybody's, or annotators', and by what
+    positive_weight_cap: float | None = None  # the largest positive weight, if any
+    weighting: Weighting = "samples"  # of clients, except in head rows
+    head_rows: HeadRows = "all"  # weights of head rows per class, see head_row_weights
     server_step: ServerOptimizer = ServerOptimizer()  # applies the mean change to the weights
 
-    also_broadcast: ClassVar[tuple[str, ...]] = ()  # keys of the server's state beside the parts
+    also_broadcast: ClassVar[tuple[str, ...]] = ()  # keys of the server's state, besides the parts
 
     def shared(self, layout: Layout) -> Layout:
-        """The weights that are averaged; override it to keep some at the clients."""
+        """The weights that are averaged; override it to keep some private."""
         return layout
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
@@ -179,7 +187,7 @@ class WeightedAveraging(Method):
         return masked_bce(logits, labels, known, local.state["positive_weight"])
 
     def supervision(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The labels that supervise, and the mask of those that do."""
+        """Return the labels and the mask of the supervised entries."""
         if self.unannotated == "skip":
             return batch.labels, batch.known
         zero_filled = torch.where(batch.known, batch.labels, torch.zeros_like(batch.labels))
@@ -189,13 +197,13 @@ class WeightedAveraging(Method):
         return self.weights_update(local, weights), local.state
 
     def client_weight(self, local: Local) -> float:
-        """How much the client counts in the mean of body and buffers."""
+        """Return the client's weight in the mean of body and buffers."""
         return float(len(local.data)) if self.weighting == "samples" else 1.0
 
     def weights_update(
         self, local: Local, weights: Weights, *, weight: float | None = None
     ) -> Update:
-        """The weights' parts of an update; the client counts by ``weight``, if it is given."""
+        """Return the body, head and buffers of an update; ``weight`` replaces client_weight()."""
         weight = self.client_weight(local) if weight is None else weight
         rows = head_row_weights(self.head_rows, weight, local.data)
         layout, received = self.shared(local.layout), local.received["weights"]
@@ -209,9 +217,13 @@ class WeightedAveraging(Method):
         }
 
     def moved(self, server: State, change: Weights, buffers: Weights) -> State:
-        """The server's state after a change of the trainable weights, with these new buffers."""
+        """The server's state after a change of the trainable weights, with these new buffers.
+
+        Weights that are never sent are left unchanged.
+        """
+        velocity = server.get("velocity", {})
+        change = zeros_like(velocity) | change
         trainable = {name: server["weights"][name] for name in change}
-        new, velocity = self.server_step.apply(trainable, change, server.get("velocity", {}))
-        new |= buffers
-        weights = {name: new[name] for name in server["weights"]}  # in the order they came
+        new, velocity = self.server_step.apply(trainable, change, velocity)
+        weights = server["weights"] | new | buffers  # in the order of the server's weights
         return server | {"weights": weights} | ({"velocity": velocity} if velocity else {})

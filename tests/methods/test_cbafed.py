@@ -1,4 +1,4 @@
-"""CBAFed: thresholds, filled-in labels, counts and residual connections of its card."""
+"""CBAFed: thresholds, pseudo-labels, counts and residual connections of its card."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_thresholds_fall_when_the_warm_up_ends() -> None:
 
 
 @pytest.mark.parametrize("share", [[0.0] * 4, [1.0, 0.0, 0.0, 0.0], [0.25] * 4, [1.0] * 4])
-def test_no_prediction_is_sure_to_be_both(share: list[float]) -> None:
+def test_no_prediction_is_confident_of_both(share: list[float]) -> None:
     assert min(_thresholds(share)) >= 0.55 - 1e-6
 
 
@@ -47,7 +47,7 @@ def test_a_single_class_has_no_deviation() -> None:
     assert _thresholds([0.3]) == pytest.approx([0.75])
 
 
-def test_tags_by_class_in_open_cells_only() -> None:
+def test_tags_by_class_in_open_entries_only() -> None:
     logits = torch.logit(tensor([[0.7, 0.7], [0.3, 0.3], [0.5, 0.99], [0.99, 0.01]]))
     is_open = tensor([[True, True]] * 3 + [[False, True]])
     tags = confident_tags(logits, tensor([0.6, 0.8]), is_open)
@@ -86,7 +86,7 @@ def test_when_labels_are_filled_in(labelling: str, missing: float) -> None:
 def test_labels_filled_in_for_the_round_train() -> None:
     method = CBAFed(warmup_rounds=1)
     local = make_local(method, KNOWN, LABELS, round_index=1, thresholds=THRESHOLDS)
-    local.received["weights"]["shift"] += 2.0  # the received model says 0.88 everywhere
+    local.received["weights"]["shift"] += 2.0  # the received model predicts 0.88 everywhere
     local.state = method.begin(local)
     assert local.state["tags"].tolist() == [[NO_TAG, 1], [NO_TAG, 1]]
     assert method.pseudo_labels(local.state) is local.state["tags"]
@@ -144,7 +144,7 @@ def test_residual_connections_of_both_stages() -> None:
     assert found == pytest.approx(wanted)
 
 
-def test_mixing_starts_again_from_what_was_mixed() -> None:
+def test_mixing_starts_from_the_last_mixed_model() -> None:
     method = CBAFed(warmup_rounds=20)
     _, saved = method.mixed(_weights(0.0), _weights(-1.0), 0)
     _, saved = method.mixed(_weights(50.0), saved, 5)
@@ -174,8 +174,8 @@ def test_server_takes_thresholds_from_all_labels_together() -> None:
     assert int(new["rounds_done"]) == 1
 
 
-def test_without_sure_predictions_and_residuals_it_is_fedavg_pl_bit_for_bit() -> None:
-    """One class a client, so that labels used and images are the same number."""
+def test_without_confident_predictions_and_residuals_it_is_fedavg_pl_bit_for_bit() -> None:
+    """One class per client, so the numbers of labels used and of images are equal."""
     federation = plain_federation()
     off = {"warmup_residual": 0.0, "residual": 0.0}
     never = federation.train(make_method("cbafed", threshold_range=(1.0, 1.0), **off))

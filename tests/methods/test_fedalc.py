@@ -1,4 +1,4 @@
-"""FedALC: rows by how labels occur together, which keyed hashes tell."""
+"""FedALC: rows arranged by label correlation, computed from keyed hashes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_correlated_rows_end_nearer_than_others() -> None:
     assert gram[:2, 2].tolist() == pytest.approx([0.4, 0.4], abs=0.15)
 
 
-def test_fixed_rows_settle_before_training_and_stay() -> None:
+def test_fixed_rows_converge_before_training_and_stay() -> None:
     method = make_method("fedalc", **FedALC.variants["fixed"])
     federation = shared_images()
     server = started(method, federation)
@@ -104,7 +104,7 @@ def test_fixed_rows_settle_before_training_and_stay() -> None:
     assert method.expected_update(received, fitted.task).keys() == {"body"}
 
 
-def test_fixed_rows_of_unrelated_classes_settle_at_right_angles() -> None:
+def test_fixed_rows_of_unrelated_classes_become_orthogonal() -> None:
     method = make_method("fedalc", fixed_rows=True)
     rows = started(method, make_federation())["weights"][ROWS]
     assert (rows @ rows.T - torch.eye(3)).max().item() < 1e-3
@@ -115,7 +115,7 @@ def test_a_class_without_positives_is_dropped() -> None:
     nobody[:, 2] = 0
     federation = shared_images(nobody)
     data = federation.clients["site-2"]
-    some = replace(  # an annotator that has found none
+    some = replace(  # an annotator without positives
         data,
         indices=torch.arange(4),
         labels=torch.zeros(4, 3, dtype=torch.uint8),

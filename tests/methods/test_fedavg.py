@@ -1,4 +1,4 @@
-"""FedAvg, FedAvg-PL and the bounds: what the loss believes, and how weights are averaged."""
+"""FedAvg, FedAvg-PL and the bounds: supervision of the loss, and averaging of weights."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ KNOWN = torch.tensor([[True, False, True], [True, False, True]])
 BATCH = Batch(views=(), labels=LABELS, known=KNOWN, rows=torch.arange(2))
 
 
-def test_fedavg_takes_a_blank_for_a_zero() -> None:
+def test_fedavg_treats_missing_labels_as_negatives() -> None:
     labels, known = FedAvg().supervision(BATCH)
     assert labels.tolist() == [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     assert bool(known.all())
 
 
-def test_the_partial_loss_believes_annotated_labels_only() -> None:
+def test_the_partial_loss_uses_annotated_labels_only() -> None:
     _, known = FedAvgPL().supervision(BATCH)
     assert known.tolist() == KNOWN.tolist()
 
@@ -42,8 +42,8 @@ def test_positive_weights_come_from_annotated_labels_only() -> None:
     assert weight.tolist() == pytest.approx([len(data) / positives, 1.0, 1.0])
 
 
-def test_a_head_row_without_annotators_in_the_cohort_rests() -> None:
-    """With head_rows = annotated, only annotators move a row."""
+def test_a_head_row_without_annotators_in_the_cohort_is_left_unchanged() -> None:
+    """With head_rows = annotated, only annotators change a row."""
     federation = make_federation(rounds=1)
     method = make_method("fedavg-pl", head_rows="annotated")
     before = federation.task.build_network().head.weight
@@ -65,7 +65,7 @@ def test_annotators_alone_decide_their_row_bit_for_bit() -> None:
 
 @pytest.mark.parametrize("name", ["fedavg-pl", "fedprox", "fedcurv", "moon", "fedpu"])
 def test_a_client_without_annotated_labels_does_not_count(name: str) -> None:
-    """Its loss is 0; its images would only water down what the others learnt."""
+    """Its loss is 0; its images would only dilute the others' changes."""
     alone = make_federation(annotated=((0, 1, 2),), rounds=1)
     beside = make_federation(annotated=((0, 1, 2), ()), rounds=1)
     method = make_method(name)
@@ -101,13 +101,13 @@ def test_batch_norm_statistics_are_averaged_without_momentum() -> None:
 
 
 @pytest.mark.parametrize("bound", [Centralised(), FullLabels()])
-def test_bounds_say_that_they_need_what_no_federation_has(bound: FedAvg) -> None:
+def test_bounds_declare_what_no_federation_has(bound: FedAvg) -> None:
     assert bound.needs_complete_labels
     assert bound.needs_pooled_data is isinstance(bound, Centralised)
 
 
-def test_fedavg_collapses_when_all_but_one_class_is_blank() -> None:
-    """Stored zeros outvote the one annotator: nothing is predicted present, so BACC is 1/2."""
+def test_fedavg_collapses_when_all_but_one_class_is_missing() -> None:
+    """Assumed negatives outvote the one annotator: nothing is predicted present, so BACC is 1/2."""
     federation = make_federation(images_each=60, rounds=15)
     weights = federation.train(make_method("fedavg", positive_weight="none"))["weights"]
     partial = federation.train(make_method("fedavg-pl", positive_weight="none"))["weights"]
@@ -124,7 +124,7 @@ def test_fedavg_collapses_when_all_but_one_class_is_blank() -> None:
 
 @pytest.mark.parametrize("has_negatives", [False, True])
 def test_positives_alone_drive_every_score_to_one(has_negatives: bool) -> None:
-    """One class a client and no negative at all: present everywhere has no loss, and ranks nothing.
+    """One class per client and no negatives: predicting present everywhere has no loss.
 
     200 new images, 40 % positive in each class; with negatives the same images are learnt.
     """

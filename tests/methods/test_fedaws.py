@@ -1,4 +1,4 @@
-"""FedAwS: positives only, own rows only, and a server that parts the rows."""
+"""FedAwS: positives only, own rows only, and a server that spreads the rows."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def test_loss_by_hand() -> None:
         return method.loss(local, batch_of(labels, known)).item()
 
     everything = torch.ones(2, 2, dtype=torch.bool)
-    # (0.9 - 0.5)^2 = 0.16, 0 beyond 0.9, (0.9 - 0.7)^2 = 0.04; the negative has no say.
+    # (0.9 - 0.5)^2 = 0.16, 0 beyond 0.9, (0.9 - 0.7)^2 = 0.04; the negative has no effect.
     assert loss(everything) == pytest.approx(0.20 / 3, abs=1e-6)
     assert loss(labels == 1) == pytest.approx(0.20 / 3, abs=1e-6)
-    # Blank: the last positive.
+    # Unannotated: the last positive.
     assert loss(tensor([[True, True], [True, False]])) == pytest.approx(0.08, abs=1e-6)
 
 
@@ -69,7 +69,7 @@ def test_steps_draw_images_with_a_positive_only() -> None:
     (pool,) = method.pools(local)
     assert pool.rows.tolist() == (data.labels[:, 1] == 1).nonzero().flatten().tolist()
     barren = replace(local, data=replace(data, labels=torch.zeros_like(data.labels)))
-    assert method.pools(barren)[0].rows is None  # there must be a batch, of whatever
+    assert method.pools(barren)[0].rows is None  # there must be some batch
 
 
 def test_a_client_receives_its_own_rows_and_nothing_of_others() -> None:
@@ -86,7 +86,7 @@ def test_a_client_receives_its_own_rows_and_nothing_of_others() -> None:
     changed = method.broadcast({**server, "weights": {**server["weights"], ROWS: others}})
     assert same_bits(addressed(changed, "site-0"), first)
     assert not same_bits(addressed(changed, "site-1"), second)
-    # One row of d float32 numbers less for the second, and nothing at all for a stranger.
+    # One row of d float32 numbers less for the second, and none for an unknown client.
     width = rows.shape[1]
     assert byte_count(first) - byte_count(second) == 4 * width
     assert addressed(payload, "stranger")["own"]["rows"].shape == (0, width)
@@ -106,8 +106,8 @@ def test_rows_of_others_are_zeros_at_a_client_and_come_back_without_weight() -> 
 
 
 @pytest.mark.parametrize("rule", ["positives", "all"])
-def test_who_was_not_there_for_the_survey_has_no_say_in_any_row(rule: str) -> None:
-    """It has received no row, so what it would send for one starts from nothing."""
+def test_a_client_missing_in_the_survey_has_no_weight_in_any_row(rule: str) -> None:
+    """It has received no rows, so it has none to change."""
     method = make_method("fedaws", head_rows=rule)
     federation, server = started(method, annotated=((0, 2), (1,)))
     guest = replace(federation.clients["site-1"], name="guest")
@@ -117,7 +117,7 @@ def test_who_was_not_there_for_the_survey_has_no_say_in_any_row(rule: str) -> No
     assert one_round(method, grown, server, "site-1")["head"].weight.any()
 
 
-def test_a_clients_row_is_brought_back_to_length_one_after_each_step() -> None:
+def test_a_clients_row_is_normalised_after_each_step() -> None:
     method = make_method("fedaws")
     federation, server = started(method)
     change = one_round(method, federation, server, "site-0")["head"].value[ROWS][0]
@@ -130,8 +130,8 @@ def test_all_rows_keep_length_one(variant: dict[str, object]) -> None:
     assert torch.allclose(rows.norm(dim=1), torch.ones(3), atol=1e-5)
 
 
-def test_a_round_is_the_clients_mean_row_then_a_push() -> None:
-    """Sites 0 and 1 share class 0; nobody in the cohort has class 2, which is pushed all the same.
+def test_a_round_is_the_clients_mean_row_then_a_spreading_step() -> None:
+    """Sites 0 and 1 share class 0; nobody in the cohort has class 2, which is spread too.
 
     One step of rate 10 * 0.01 on the penalty of all pairs.
     """
@@ -155,7 +155,7 @@ def test_a_round_is_the_clients_mean_row_then_a_push() -> None:
     assert not torch.equal(found[2], server["weights"][ROWS][2])
 
 
-def test_clients_with_positives_count_alike_or_by_their_images_with_positives() -> None:
+def test_clients_with_positives_count_equally_or_by_their_images_with_positives() -> None:
     federation = make_federation()
     positives = int((federation.clients["site-0"].labels[:, 0] == 1).sum())
     for weighting, expected in (("uniform", 1.0), ("samples", float(positives))):
@@ -239,7 +239,7 @@ def test_fixed_rows_are_never_sent_nor_moved() -> None:
         assert not same_bits(trained["weights"], server["weights"])
 
 
-def test_client_names_may_hold_any_letters() -> None:
+def test_client_names_may_contain_any_letters() -> None:
     method = make_method("fedaws")
     federation = make_federation()
     names = ["ward 1/left", "ward%2F1", "ä"]
@@ -280,14 +280,14 @@ def digit_clients() -> Federation:
         make_federation(rounds=30).task,
         classes=tuple(str(digit) for digit in range(10)),
         clients=tuple(clients),
-        viewing=Preprocessing(views=Views(weak="plain"), mean=(0.5,), std=(0.5,)),
+        preprocessing=Preprocessing(views=Views(weak="plain"), mean=(0.5,), std=(0.5,)),
     )
     return Federation(task, clients)
 
 
 @pytest.mark.slow
 def test_positives_alone_are_worse_than_random_rows_and_those_than_spread_ones() -> None:
-    """The order of the paper's B1, B2 and FedAwS: 0.39, 0.70 and 0.86 were seen, of 597 images."""
+    """The paper's order of B1, B2 and FedAwS: 0.39, 0.70 and 0.86 were measured on 597 images."""
     federation = digit_clients()
     data = federation.clients["site-0"]
     images = normalise(data.images[1200:], (0.5,), (0.5,))

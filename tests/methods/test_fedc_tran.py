@@ -1,4 +1,4 @@
-"""FedC-Tran: labels that are told, guessed and neither, on numbers worked out by hand."""
+"""FedC-Tran: revealed, hidden and unannotated labels, on numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ KNOWN = tensor([[True, True, False], [True, True, True]])
 DRAWN = tensor([[True, False, True], [False, True, False]])
 
 
-def test_what_is_told_and_what_it_costs() -> None:
-    # Guessed: image 0 class 1, image 1 classes 0 and 2. Logits 0, 1, 1 with labels 0, 0, 1 cost
+def test_revealed_labels_and_the_loss_of_hidden_ones() -> None:
+    # Hidden: image 0 class 1, image 1 classes 0 and 2. Logits 0, 1, 1 with labels 0, 0, 1 cost
     # ln 2, ln(1 + e) and ln(1 + 1/e): 0.6931472 + 1.3132617 + 0.3132617.
     local = told_client(FedCTran(), LABELS, KNOWN, tensor([[9.0, 0.0, 9.0], [1.0, 9.0, 1.0]]))
     loss = FedCTran().loss(local, told_batch(LABELS, KNOWN, DRAWN))
     assert loss.item() == pytest.approx(0.6931472 + 1.3132617 + 0.3132617, rel=1e-6)
     assert local.model.states == [[1, -1, -1], [-1, 1, -1]]
     loss.backward()
-    silent = tensor([[True, False, True], [False, True, False]])  # told or not annotated
+    silent = tensor([[True, False, True], [False, True, False]])  # revealed or not annotated
     assert not local.model.logits.grad[silent].any()
     assert bool(local.model.logits.grad[~silent].all())
 
 
-def test_a_blank_label_may_be_taken_for_a_zero() -> None:
+def test_missing_labels_may_be_treated_as_negatives() -> None:
     method = FedCTran(unannotated="negative")
     local = told_client(method, LABELS, KNOWN, torch.zeros(2, 3))
     loss = method.loss(local, told_batch(LABELS, KNOWN, DRAWN))
@@ -46,7 +46,7 @@ def test_a_blank_label_may_be_taken_for_a_zero() -> None:
     assert loss.item() == pytest.approx(3 * math.log(2), rel=1e-6)
 
 
-def test_told_nothing_the_loss_is_that_of_fedavg_pl_times_its_labels() -> None:
+def test_with_nothing_revealed_the_loss_is_that_of_fedavg_pl_times_its_labels() -> None:
     logits = tensor([[0.3, -1.0, 2.0], [-0.5, 0.7, 0.0]])
     local = told_client(FedCTran(), LABELS, KNOWN, logits)
     nothing = torch.zeros_like(KNOWN)
@@ -55,7 +55,7 @@ def test_told_nothing_the_loss_is_that_of_fedavg_pl_times_its_labels() -> None:
     assert not FedCTran(told_share=0.0).sample_noise(9, 3, torch.Generator()).any()
 
 
-def test_a_positive_weight_weighs_guessed_positives() -> None:
+def test_a_positive_weight_multiplies_hidden_positives() -> None:
     # Class 2 has one annotated image, a positive: weight 1. Class 0: 2 images, 1 positive: 2.
     method = FedCTran(positive_weight="inverse-prevalence")
     local = told_client(method, LABELS, KNOWN, torch.zeros(2, 3))
@@ -64,7 +64,7 @@ def test_a_positive_weight_weighs_guessed_positives() -> None:
     assert loss.item() == pytest.approx((2 + 1 + 1 + 2 + 1) * math.log(2), rel=1e-6)
 
 
-def test_of_seventeen_labels_at_most_twelve_are_told() -> None:
+def test_of_seventeen_labels_at_most_twelve_are_revealed() -> None:
     counts = FedCTran().sample_noise(2000, 17, torch.Generator().manual_seed(0)).sum(1)
     assert counts.max() == 12
     assert counts.min() == 0
@@ -90,11 +90,11 @@ def test_its_network() -> None:
     ("annotated", "moved"),
     [
         (((0, 1, 2), (0, 1)), {"head.labels", "head.negative", "head.positive"}),
-        # One label each: where it is told, there is nothing left to guess.
+        # One label each: if it is revealed, none is hidden.
         (((0,), (1,), (2,)), {"head.labels"}),
     ],
 )
-def test_vectors_are_learnt_where_one_label_can_tell_of_another(
+def test_embeddings_are_learnt_if_one_label_can_predict_another(
     annotated: tuple[tuple[int, ...], ...], moved: set[str]
 ) -> None:
     method = make_method("fedc-tran", layers=1)
@@ -113,7 +113,7 @@ def test_every_setting_matters() -> None:
 
 @pytest.mark.parametrize("backbone", ["small-cnn", "small-resnet"])
 def test_a_client_with_one_image_trains(backbone: str) -> None:
-    """Batch norm has several places of one image to go by."""
+    """Batch norm has several positions of one image."""
     method = make_method("fedc-tran", training=LocalTraining(epochs=3, batch_size=16))
     federation = make_federation(backbone=backbone, rounds=1)
     task = replace(federation.task, image_shape=(1, 16, 16))
@@ -132,6 +132,6 @@ def test_a_client_with_one_image_trains(backbone: str) -> None:
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0])
-def test_a_share_that_leaves_nothing_to_guess_is_refused(share: float) -> None:
+def test_a_share_that_hides_nothing_is_refused(share: float) -> None:
     with pytest.raises(UserError, match="told_share must be at least 0 and below 1"):
         FedCTran(told_share=share)

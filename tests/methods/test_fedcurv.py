@@ -1,4 +1,4 @@
-"""FedCurv: the pull of other clients' important weights, on the numbers of its card."""
+"""FedCurv: the penalty on weights important to other clients, on the numbers of its card."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_penalty_and_gradient_of_the_card(monkeypatch: pytest.MonkeyPatch) -> No
     assert local.model.w.grad.item() == pytest.approx(-0.15)  # 2 * 0.1 * 0.5 * (0.5 - 2)
 
 
-def test_two_clients_that_agree_are_held_where_they_are() -> None:
+def test_two_clients_that_agree_have_no_gradient() -> None:
     local = _client_zero(fisher=4.0, fisher_weights=4.0, at=0.5)  # twice F = 2 at theta = 1
     state = FedCurv().begin(local)
     assert state["anchor"]["w"].item() == 1.0
@@ -60,7 +60,7 @@ def test_two_clients_that_agree_are_held_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-13, -1e-13])
-def test_what_rounding_leaves_of_the_own_part_holds_nothing(noise: float) -> None:
+def test_rounding_errors_of_the_own_term_have_no_penalty(noise: float) -> None:
     local = _client_zero(fisher=2.0 + noise, fisher_weights=2.0 - noise, at=0.5)
     state = FedCurv().begin(local)
     assert state["importance"]["w"].item() == 0.0
@@ -116,7 +116,7 @@ def test_alone_or_in_the_first_round_it_is_fedavg_pl_bit_for_bit(federation) -> 
     assert same_bits(federation.train(make_method("fedcurv", strength=9.0))["weights"], plain)
 
 
-def test_the_sums_hold_every_clients_last_part_when_few_take_part() -> None:
+def test_the_sums_hold_every_clients_last_term_when_few_take_part() -> None:
     method, states = make_method("fedcurv"), StatesInMemory()
     federation = make_federation(rounds=5)
     engine = federation.engine(states)
@@ -135,7 +135,7 @@ def test_the_sums_hold_every_clients_last_part_when_few_take_part() -> None:
     assert resting > 0  # a client that was not drawn stayed in the sums
 
 
-def test_a_client_holds_no_rows_of_classes_it_does_not_annotate() -> None:
+def test_a_client_constrains_no_rows_of_classes_it_does_not_annotate() -> None:
     federation = make_federation(annotated=((0, 2), (1,)), rounds=1)
     update, _ = _run(federation, "site-0")
     rows = update["fisher"].value["head.weight"].sum(1)
@@ -164,6 +164,6 @@ def _run(federation, client: str):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("settings", [{"strength": -1.0}, {"fisher_batch": 0}])
-def test_settings_without_a_meaning_are_refused(settings: dict[str, float]) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(UserError, match="0 or more and"):
         FedCurv(**settings)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ def test_gate_of_the_card_takes_samples_0_and_2() -> None:
     assert chosen.tolist() == [[False, True, True], [False, False, False], [False, True, True]]
 
 
-def test_gate_by_entry_takes_the_sure_label_of_sample_1_too() -> None:
+def test_gate_by_entry_takes_the_confident_label_of_sample_1_too() -> None:
     chosen = FedFixMatch(gate="entry").gated(WEAK, KNOWN)
     assert chosen[1].tolist() == [False, True, False]
     assert chosen.sum().item() == 5
@@ -67,14 +67,14 @@ def test_pseudo_labels_carry_no_gradient() -> None:
     assert bool((with_labels[1][1] == 0).all())  # the sample that did not pass the gate
 
 
-def test_nothing_sure_leaves_the_annotated_labels() -> None:
+def test_nothing_confident_leaves_the_annotated_labels() -> None:
     method = FedFixMatch()
     local = make_local(method, KNOWN, LABELS)
     loss = method.loss(local, make_batch(local, torch.zeros(3, 3), STRONG))
     assert loss.item() == pytest.approx(5 * math.log(2) / 3)
 
 
-def test_never_sure_is_fedavg_pl_bit_for_bit() -> None:
+def test_never_confident_is_fedavg_pl_bit_for_bit() -> None:
     federation = plain_federation()
     partial = federation.train(make_method("fedavg-pl"))
     assert same_bits(federation.train(make_method("fedfixmatch", threshold=1.0)), partial)

@@ -70,7 +70,7 @@ def test_saturated_logits_have_a_finite_divergence_and_gradient() -> None:
 def test_row_of_the_card() -> None:
     logits = tensor([[1.0, -2.0], [3.0, 0.0], [-1.0, 4.0]])
     members = tensor([[True, False], [True, False], [False, False]])
-    # Mean (2, -1), divided by 2: sigmoid(1), sigmoid(-1/2); a class without members says 1/2.
+    # Mean (2, -1), divided by 2: sigmoid(1), sigmoid(-1/2); a class without members has 1/2.
     rows = torch.sigmoid(relation_logits(logits, members, 2.0))
     assert rows[0].tolist() == pytest.approx([0.7310586, 0.3775407], abs=6e-8)
     assert rows[1].tolist() == [0.5, 0.5]
@@ -85,8 +85,8 @@ def test_entropy_of_the_card(probability: float, classes: int, expected: float) 
     assert binary_entropy(tensor([400.0, -400.0])).tolist() == [0.0, 0.0]
 
 
-def test_an_image_is_sure_by_entropy_and_by_every_class() -> None:
-    # 0.75 four times: entropy 4 * 0.5623 = 2.249, too much. 0.95 and 0.6: 0.6 is not sure.
+def test_an_image_is_confident_by_entropy_and_by_every_class() -> None:
+    # 0.75 four times: entropy 4 * 0.5623 = 2.249, too much. 0.95 and 0.6: 0.6 is not confident.
     calm, torn = [0.95, 0.05, 0.95, 0.05], [0.75] * 4
     logits = torch.logit(tensor([calm, torn, [0.95, 0.6, 0.95, 0.05]]))
     found = confident_positives(logits, FedIRM().entropy_limit, FedIRM().confidence)
@@ -117,15 +117,15 @@ def test_loss_by_hand() -> None:
     first = tensor([[0.0, logit]])
     assert _loss(0, first) == pytest.approx(2 * math.log(2))  # both views, warm-up
     # Stage 2, past the ramp. Consistency over all classes: 0 + (3/4 - 1/2)^2. Class 0 is at 1/2,
-    # so the image is not sure and the source says 1/2 everywhere: only (1/2 - 0.9) ln(0.5 / 0.9)
+    # so the image is not confident and the source is 1/2: only (1/2 - 0.9) ln(0.5 / 0.9)
     # over 2 * 2 remains.
     relation = (0.5 - 0.9) * math.log(0.5 / 0.9) / 4
     expected = 2 * math.log(2) + 1 / 16 + relation
     assert _loss(40, first) == pytest.approx(expected, rel=1e-6)
 
 
-def test_relation_matching_pulls_sure_predictions() -> None:
-    # Logits (2 ln 3, 2 ln 9) = probabilities 0.9 and 0.988, sure. Both rows of the source are
+def test_relation_matching_pulls_confident_predictions() -> None:
+    # Logits (2 ln 3, 2 ln 9) = probabilities 0.9 and 0.988, confident. Both source rows are
     # sigmoid(ln 3, ln 9) = (3/4, 9/10); the target is 1/2 but for 9/10 at (1, 1).
     first = tensor([[2 * math.log(3), 2 * math.log(9)]])
     consistency = (0.9 - 0.5) ** 2 + (81 / 82 - 0.5) ** 2
@@ -192,7 +192,7 @@ def test_a_client_reports_rows_it_has_positives_of_from_the_last_warm_up_round()
         assert ("teacher" in kept["method"]) == (round_index == 2)
 
 
-def test_a_young_teacher_learns_fast() -> None:
+def test_a_new_teacher_adapts_fast() -> None:
     method = FedIRM(warmup_rounds=0, teacher_decay=0.6)
     local = make_local(method, tensor([[True]]), tensor([[1]]))
     local.state = method.begin(local)
@@ -227,9 +227,9 @@ def test_the_released_matrix_is_a_mean_over_batches() -> None:
     assert sent.value[0].tolist() == pytest.approx([0.625] * 3)  # type: ignore[index, union-attr]
     assert sent.value[1:].tolist() == [[0.5] * 3] * 2  # type: ignore[index, union-attr]
     assert sent.weight.tolist() == [2.0, 2.0, 0.0]  # type: ignore[union-attr]
-    repaired, _ = replace(method, matrix="positives").finish(local, {"shift": tensor([logits])}, 1)
-    assert repaired["relation"].value[0].tolist() == pytest.approx([0.75] * 3)
-    assert repaired["relation"].weight.tolist() == [2.0, 0.0, 0.0]  # type: ignore[union-attr]
+    corrected, _ = replace(method, matrix="positives").finish(local, {"shift": tensor([logits])}, 1)
+    assert corrected["relation"].value[0].tolist() == pytest.approx([0.75] * 3)
+    assert corrected["relation"].weight.tolist() == [2.0, 0.0, 0.0]  # type: ignore[union-attr]
 
 
 def test_a_teacher_in_training_mode_uses_the_batch_and_leaves_every_statistic() -> None:

@@ -1,4 +1,4 @@
-"""FedLGT: doubts of the received model, fixed text vectors, and what the authors released."""
+"""FedLGT: calibration by the received model, fixed text embeddings, and the released variant."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ RECEIVED = torch.logit(tensor([[0.5, 0.51, 0.5], [0.49, 0.9, 0.5]]))
 
 
 def _told(method: FedLGT, known: torch.Tensor = KNOWN) -> tuple[list[list[int]], float]:
-    """The states that the model was told, and the loss over ln 2: how many labels it guessed."""
+    """The states that the model received, and the loss over ln 2: the number of hidden labels."""
     local = told_client(method, LABELS, known, torch.zeros(2, 3), RECEIVED)
     loss = method.loss(local, told_batch(LABELS, known, DRAWN))
     return local.model.states, loss.item() / math.log(2)
 
 
-def test_doubtful_labels_are_guessed() -> None:
+def test_uncertain_labels_are_hidden() -> None:
     states, guessed = _told(FedLGT())
     assert states == [[-1, -1, -1], [-1, 1, -1]]
     assert guessed == pytest.approx(5)
 
 
-def test_without_calibration_the_drawn_labels_are_told() -> None:
+def test_without_calibration_the_drawn_labels_are_revealed() -> None:
     states, guessed = _told(FedLGT(calibrate=False))
     assert states == [[1, 0, -1], [0, 1, 1]]
     assert guessed == pytest.approx(1)
 
 
-def test_a_margin_of_zero_is_doubt_at_one_half_exactly() -> None:
+def test_a_margin_of_zero_is_uncertain_at_one_half_only() -> None:
     states, guessed = _told(FedLGT(margin=0.0))
     assert states == [[-1, 0, -1], [0, 1, -1]]
     assert guessed == pytest.approx(3)
 
 
-def test_a_margin_of_one_half_doubts_everything() -> None:
+def test_a_margin_of_one_half_hides_everything() -> None:
     states, guessed = _told(FedLGT(margin=0.5))
     assert states == [[-1] * 3] * 2
     assert guessed == pytest.approx(6)
@@ -66,7 +66,7 @@ def test_a_margin_of_one_half_doubts_everything() -> None:
     assert _told(FedLGT(margin=0.5), unannotated)[1] == pytest.approx(4)
 
 
-def test_the_threshold_moves_the_doubt() -> None:
+def test_the_threshold_moves_the_uncertain_range() -> None:
     assert _told(FedLGT(threshold=0.9))[0] == [[1, 0, -1], [0, -1, 1]]
 
 
@@ -94,7 +94,7 @@ def test_released_calibrates_the_first_image_and_swaps_the_words() -> None:
     assert torch.equal(network.head.negative, words[1])
 
 
-def test_the_received_model_is_in_evaluation_mode_and_told_nothing() -> None:
+def test_the_received_model_is_in_evaluation_mode_with_nothing_revealed() -> None:
     method = make_method("fedlgt", dropout=0.9)
     federation = make_federation().fitted(method)
     workspace = Workspace.of(federation.task, torch.device("cpu"))
@@ -108,7 +108,7 @@ def test_the_received_model_is_in_evaluation_mode_and_told_nothing() -> None:
         assert torch.equal(network(images, unknown).logits, first)
 
 
-def test_text_vectors_stay_the_same_bits_at_all_clients_in_all_rounds() -> None:
+def test_text_embeddings_stay_the_same_bits_at_all_clients_in_all_rounds() -> None:
     method = make_method("fedlgt")
     federation = make_federation(backbone="small-resnet", rounds=3).fitted(method)
     task, engine = federation.task, federation.engine()
@@ -128,7 +128,7 @@ def test_text_vectors_stay_the_same_bits_at_all_clients_in_all_rounds() -> None:
             assert bool(change["backbone.bn1.running_mean"].any())  # others did move
 
 
-def test_learnt_vectors_and_no_calibration_are_fedc_tran_bit_for_bit() -> None:
+def test_learnt_embeddings_and_no_calibration_are_fedc_tran_bit_for_bit() -> None:
     federation = make_federation(annotated=((0, 1, 2), (0, 1), (1, 2)), rounds=2)
     baseline = federation.train(make_method("fedc-tran"))
     off = {"text_encoder": "learned", "calibrate": False}

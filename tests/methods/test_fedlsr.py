@@ -27,8 +27,8 @@ def _loss(method: FedLSR, *logits: torch.Tensor, round_index: int = 0) -> torch.
     return method.loss(local, replace(batch_of(LABELS, KNOWN, views=2), drawn=share))
 
 
-def test_equal_views_are_sharpened_and_not_apart() -> None:
-    # p = 0.7 and 0.4 become 0.49 / 0.58 and 0.16 / 0.52; the blank label counts as 0.
+def test_equal_views_are_sharpened_without_divergence() -> None:
+    # p = 0.7 and 0.4 become 0.49 / 0.58 and 0.16 / 0.52; the missing label counts as 0.
     logits = torch.logit(tensor([[0.7, 0.4]]))
     expected = (-math.log(0.49 / 0.58) - math.log(0.36 / 0.52)) / 2
     assert _loss(PLAIN, logits, logits).item() == pytest.approx(expected, rel=1e-5)
@@ -36,7 +36,7 @@ def test_equal_views_are_sharpened_and_not_apart() -> None:
     assert ramped_up.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_views_apart_cost_the_divergence() -> None:
+def test_different_views_add_the_divergence() -> None:
     # With contrast 1 the divergence of 0.7 and 0.4 is 0.0462008, of 0.5 and 0.5 it is 0.
     first, second = torch.logit(tensor([[0.7, 0.5]])), torch.logit(tensor([[0.4, 0.5]]))
     method = replace(PLAIN, contrast=1.0)
@@ -48,8 +48,8 @@ def test_views_apart_cost_the_divergence() -> None:
     assert gap.item() == pytest.approx(0.4 * 0.0207160 / 2, rel=1e-4)
 
 
-def test_the_port_takes_probabilities_for_logits() -> None:
-    # Sharpened 0.5 stays 0.5, is taken for a logit: softplus(-0.5) present, softplus(0.5) absent.
+def test_the_port_uses_probabilities_as_logits() -> None:
+    # Sharpened 0.5 stays 0.5 and is used as a logit: softplus(-0.5) present, softplus(0.5) absent.
     logits = torch.zeros(1, 2)
     ported = replace(PLAIN, **FedLSR.variants["ported"])
     expected = (math.log1p(math.exp(-0.5)) + math.log1p(math.exp(0.5))) / 2

@@ -1,4 +1,4 @@
-"""FedLSM at a client: pools, pseudo labels and mixtures, on the numbers of its card."""
+"""FedLSM at a client: pools, pseudo-labels and mixtures, on the numbers of its card."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedquilt.training.method import Local, Method
 
 LN2, LN3 = math.log(2), math.log(3)
 HALF_KNOWN = tensor([[True, False]] * 2)
-LABELS = tensor([[1, 9], [0, 9]])  # nobody may read the nines
+LABELS = tensor([[1, 9], [0, 9]])  # the nines must not be read
 WEIGHT = tensor([3.0, 1.0])
 
 
@@ -44,7 +44,7 @@ def _ranked(method: Method, logits: Tensor, known: Tensor) -> Local:
     return local
 
 
-COLUMN = tensor([0.0, 1, -2, 3, -4, 5, -6, 7, -8, 9])  # ever surer
+COLUMN = tensor([0.0, 1, -2, 3, -4, 5, -6, 7, -8, 9])  # increasingly certain
 
 
 def test_pools_by_the_entropy_of_missing_labels() -> None:
@@ -67,7 +67,7 @@ def test_pools_by_the_entropy_of_missing_labels() -> None:
     assert [pool.rows.tolist() for pool in again] == rows
 
 
-def test_the_public_codes_entropy_ranks_otherwise() -> None:
+def test_the_public_codes_entropy_ranks_differently() -> None:
     # 0.9 and 0.3: in bits 0.469 and 0.881; -p ln p is 0.095 and 0.361; 0.6: 0.971 and 0.306.
     logits = torch.logit(tensor([[0.9], [0.3], [0.6]])).expand(3, 2)
     for entropy, most in (("binary", 2), ("one_sided", 1)):
@@ -104,7 +104,7 @@ def _known(count: int) -> Tensor:
 
 
 @pytest.mark.parametrize("off", [{"mixing_strength": 0.0}, {"mixed_images": 0}])
-def test_without_mixtures_all_images_train_alike(off: dict[str, float]) -> None:
+def test_without_mixtures_all_images_train_equally(off: dict[str, float]) -> None:
     method = FedLSM(**off)
     (pool,) = method.pools(_ranked(method, COLUMN[:, None].expand(-1, 2), _known(10)))
     assert (pool.rows, pool.batch_size) == (None, 64)
@@ -130,10 +130,10 @@ def test_single_labels_are_missing_where_the_positive_is() -> None:
 
 def test_loss_and_counts_by_hand() -> None:
     local = _client(FedLSM())
-    # The teacher says 0.9, so 1, and 0.5, so nothing; it is not asked about the annotated class.
+    # The teacher predicts 0.9, so 1, and 0.5, so nothing; the annotated class is not filled in.
     weak = tensor([[-50.0, 2 * LN3], [-50.0, 0.0]])
     loss, local.state = FedLSM().step_loss(local, make_batch(local, torch.zeros(2, 2), weak))
-    # Over four entries at a logit of 0: a positive of weight 3, a negative, a pseudo positive.
+    # Four entries at a logit of 0: a positive of weight 3, a negative, a positive pseudo-label.
     assert loss.item() == pytest.approx((3 + 1 + 1 + 0) * LN2 / 4)
     assert local.state["drawn"].tolist() == [1.0, 1.0]
     assert FedLSM().pseudo_labels(local.state).tolist() == [[NO_TAG, 1], [NO_TAG, NO_TAG]]
@@ -141,7 +141,7 @@ def test_loss_and_counts_by_hand() -> None:
     assert local.state["drawn"].tolist() == [2.0, 2.0]  # draws, not distinct images
 
 
-def test_an_unsure_teacher_teaches_nothing() -> None:
+def test_an_unconfident_teacher_fills_in_nothing() -> None:
     """All probabilities lie between the thresholds: only annotated labels train and count."""
     losses = []
     for missing in (0.0, 5.0):  # the student's logits where labels are missing
@@ -177,7 +177,7 @@ def _mixture_loss(
     whole = make_batch(local, torch.zeros(2, 2), torch.zeros(2, 2))
 
     def image(row: int, logit: float) -> Batch:
-        # Of one class an image, what speaks for one speaks against the other.
+        # With one class per image, the log-odds of the two are opposite.
         pixels = tensor([[[[-logit if method.labels == "single" else 0.0, logit]]]])
         return Batch(
             (pixels,), whole.labels[row, None], whole.known[row, None], whole.rows[row, None]
@@ -195,7 +195,7 @@ def test_mixtures_by_hand() -> None:
     on_class_1 = math.log1p(3**-1.75)
     found = _mixture_loss(FedLSM(), LN3, 2 * LN3, 0.25)
     assert found == pytest.approx(0.1 * (LN2 + on_class_1) / 2, rel=1e-5)
-    # Turned round, 0.75 is not sure enough of a certain image, and the pair is not valid.
+    # Swapped, 0.75 is too low for a certain image, and the pair is not valid.
     turned = _mixture_loss(FedLSM(), 2 * LN3, LN3, 0.25)
     assert turned == pytest.approx(0.1 * LN2 / 2, rel=1e-5)
 
@@ -204,7 +204,7 @@ def test_mixtures_by_hand() -> None:
 def test_a_mixture_of_the_first_image_alone(share: float) -> None:
     """At a share of 1 the annotated label is the first image's 1, at 0 the second one's 0."""
     method = FedLSM(mixing_strength=1.0)
-    # Class 0 at a logit of 0 costs ln 2 whatever the target is; both are sure that 1 is absent.
+    # Class 0 at a logit of 0 costs ln 2 for any target; both are confident that 1 is absent.
     found = _mixture_loss(method, -8.0, -5.0, share)
     logit = -8.0 * share - 5.0 * (1 - share)
     assert found == pytest.approx((LN2 + math.log1p(math.exp(logit))) / 2, rel=1e-5)
@@ -229,7 +229,7 @@ def test_released_loss_by_hand() -> None:
     strong = tensor([[0.0, 0.0], [0.0, LN3]])
     weak = tensor([[0.0, 2 * LN3], [0.0, 0.0]])
     loss, local.state = method.step_loss(local, make_batch(local, strong, weak))
-    # The unsure label trains as 0.5: ln 4 - 0.5 ln 3. Weights 3, 3, 1 and 0, in the mean 7/4.
+    # The unconfident label trains as 0.5: ln 4 - 0.5 ln 3. Weights 3, 3, 1 and 0, in the mean 7/4.
     expected = (3 * LN2 + math.log(4) - 0.5 * LN3) / 4 * 7 / 4
     assert loss.item() == pytest.approx(expected, rel=1e-6)
 

@@ -1,4 +1,4 @@
-"""FedLSM in whole rounds: head rows by counts, class weights, and what it is without its parts."""
+"""FedLSM in whole rounds: head rows by counts, class weights, and degenerate settings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ COUNTS = [[10.0, 0.0, 3.0], [0.0, 0.0, 1.0]]
 
 def test_head_rows_by_the_positives_drawn() -> None:
     # Class 0 is the first site's, class 2 is 3/4 * 1 + 1/4 * 5 = 2. Nobody drew class 1: the mean
-    # of its annotators, who have equally many images, or, without any, the row as it was.
+    # of its annotators, who have equally many images, or, without any, the row is unchanged.
     changes = [[1.0, 1.0, 1.0], [5.0, 5.0, 5.0]]
     both = _head_bias(COUNTS, changes, [[0, 1], [1, 2]])
     assert both == pytest.approx([1.0, 3.0, 2.0], abs=1e-6)
@@ -67,7 +67,7 @@ def test_head_rows_by_the_positives_drawn() -> None:
     assert agreed == pytest.approx([2.0] * 3, abs=1e-6)  # weights sum to 1
 
 
-def test_who_drew_no_positive_has_no_say() -> None:
+def test_a_client_that_drew_no_positive_has_no_weight() -> None:
     stray = [_head_bias(COUNTS, [[1.0] * 3, [x, 5.0, 5.0]], [[0], [0, 2]]) for x in (5.0, 1e6)]
     assert stray[0] == stray[1]
 
@@ -89,7 +89,7 @@ def _survey(method: Method, *sites: tuple[list[list[int]], list[list[int]]]) -> 
     return accumulator.totals()
 
 
-# Class 0: 1 of 4 at the first site. Class 1: 2 of 3 at the second. Ones elsewhere are no labels.
+# Class 0: 1 of 4 at the first site. Class 1: 2 of 3 at the second. Other ones are not annotated.
 FIRST = ([[1, 0, 0]] * 4, [[1, 1, 1], [0, 1, 1], [0, 1, 1], [0, 1, 1]])
 SECOND = ([[0, 1, 1]] * 3, [[1, 1, 0], [1, 1, 0], [1, 0, 0]])
 THIRD = ([[0, 0, 1]], [[0, 0, 1]])
@@ -130,7 +130,7 @@ def test_with_all_labels_it_is_fedavg_on_strong_views_but_for_head_rows() -> Non
     assert not torch.equal(counted["head.bias"], fedavg["weights"]["head.bias"])
 
 
-def test_a_teacher_that_is_never_sure_leaves_fedavg_pl() -> None:
+def test_a_teacher_that_is_never_confident_leaves_fedavg_pl() -> None:
     """The mean runs over all three classes, of which each client annotates one: a third."""
     federation = plain_federation()
 
@@ -168,7 +168,7 @@ def test_every_setting_matters(settings: dict) -> None:
     assert not same_bits(other, plain)
 
 
-def test_the_optimiser_lasts() -> None:
+def test_the_optimizer_is_kept() -> None:
     method = make_method("fedlsm")
     assert FedLSM().training.keep_optimizer
     federation = make_federation()
@@ -196,7 +196,7 @@ def _one_class_federation() -> Federation:
     return replace(federation, clients=clients)
 
 
-def test_one_class_an_image_trains() -> None:
+def test_one_class_per_image_trains() -> None:
     variant = FedLSM.variants["single-label"] | {"thresholds": (0.01, 0.7)}
     method = make_method("fedlsm", **variant)
     federation = _one_class_federation().fitted(method)
@@ -206,7 +206,7 @@ def test_one_class_an_image_trains() -> None:
     for round_ in run_rounds(method, federation.task, engine, server):
         losses.append(round_.loss)
     assert losses[-1] < 0.5 * losses[0]
-    # Seed 7, 90 images: classes that a site does not annotate are told apart there too.
+    # Seed 7, 90 images: classes that a site does not annotate are recognised there too.
     workspace = Workspace.of(federation.task, torch.device("cpu"))
     weights = round_.server["weights"]
     filled = right = 0
@@ -220,7 +220,7 @@ def test_one_class_an_image_trains() -> None:
     assert right > 0.8 * filled
 
 
-def test_a_model_of_one_class_an_image_predicts_shares_that_sum_to_one(tmp_path: Path) -> None:
+def test_a_model_of_one_class_per_image_predicts_shares_that_sum_to_one(tmp_path: Path) -> None:
     settings = tiny_settings("fedlsm")
     settings["data"] |= {"digits_per_image": [1, 1]}
     settings["method"] |= {"variant": "single-label"}

@@ -135,8 +135,8 @@ class WeightedAveraging(Method):
     unannotated: Literal["negative", "skip"] = "skip"  # in the loss: as negatives, or masked out
     positive_weight: PositiveWeight = "inverse-prevalence"  # w_c, from annotated entries only
     positive_weight_cap: float | None = None  # the largest positive weight, if any
-    weighting: Weighting = "samples"  # of clients, except in head rows
-    head_rows: HeadRows = "all"  # weights of head rows per class, see head_row_weights
+    weighting: Weighting = "samples"  # of clients, for everything but head rows
+    head_rows: HeadRows = "all"  # as the body; of annotators only; by annotated images or positives
     server_step: ServerOptimizer = ServerOptimizer()  # applies the mean change to the weights
 
     also_broadcast: ClassVar[tuple[str, ...]] = ()  # keys of the server's state, besides the parts

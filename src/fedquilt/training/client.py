@@ -37,18 +37,18 @@ HOST = torch.device("cpu")
 
 
 class Interrupted(Exception):
-    """A client's round that nobody waits for any more."""
+    """Raised when a client's round is cancelled."""
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """Scratch networks that every client on this machine uses in turn."""
+    """Scratch networks that the clients on this machine use in turn."""
 
     training: Network
-    frozen: Network  # always in evaluation mode; weights are lent to it call by call
+    frozen: Network  # always in evaluation mode; every call passes the weights
     device: torch.device
-    prediction_batch: int = 256  # images at a time where nothing is trained
-    interrupt: Event = field(default_factory=Event)  # once set, rounds end before their next step
+    prediction_batch: int = 256  # batch size of predictions
+    interrupt: Event = field(default_factory=Event)  # once set, rounds stop before their next step
 
     @classmethod
     def of(cls, task: Task, device: torch.device) -> Workspace:
@@ -61,7 +61,7 @@ class Workspace:
         return LiveWeights(self.training)
 
     def twin(self) -> Workspace:
-        """Another one, for a client beside this one's; they are interrupted together."""
+        """Return a copy for a concurrent client; both are interrupted by the same event."""
         networks = copy.deepcopy((self.training, self.frozen))
         return Workspace(*networks, self.device, self.prediction_batch, self.interrupt)
 
@@ -70,30 +70,30 @@ class Workspace:
             output: Output = torch.func.functional_call(self.frozen, weights, (images,))
         return output
 
-    def _casting(self, lent: Weights) -> AbstractContextManager[None]:
+    def _casting(self, weights: Weights) -> AbstractContextManager[None]:
         kind = self.device.type
         if not torch.is_autocast_enabled(kind):
             return nullcontext()
-        return cast_functional(self.frozen, lent, torch.get_autocast_dtype(kind))
+        return cast_functional(self.frozen, weights, torch.get_autocast_dtype(kind))
 
     def predict(
         self, batches: Callable[[str, int], Iterator[Batch]], weights: Weights, view: str
     ) -> Output:
-        """Features and logits of all of a client's images, in the order it holds them."""
+        """Return features and logits of all images of a client, in their order."""
         outputs = [
             self.forward(weights, batch.views[0]) for batch in batches(view, self.prediction_batch)
         ]
-        features, logits, _ = zip(*outputs)  # a feature per class would fill the memory
+        features, logits, _ = zip(*outputs)  # without features per class: they take too much memory
         return Output(torch.cat(features), torch.cat(logits))
 
 
 @dataclass
 class Training:
-    """What a client's stages leave behind for its report."""
+    """The results of a client's stages."""
 
-    loss: Tensor  # the sum over all steps
+    loss: Tensor  # summed over all steps
     steps: int = 0
-    memory: State = field(default_factory=dict)  # the optimisers', by stage, if it is to be kept
+    memory: State = field(default_factory=dict)  # optimizer states by stage, if they are kept
 
 
 def run_client(
@@ -107,14 +107,14 @@ def run_client(
     *,
     has_own_draws: bool = True,
 ) -> tuple[Update, State]:
-    """Train for one round; return what is sent and what the client keeps.
+    """Train for one round; return the client's update and the state it keeps.
 
-    All randomness comes from the names (run, round, client), so neither the order of clients nor
-    an interruption changes a bit.
+    All randomness is seeded by names (run, round, client), so neither the order of clients nor an
+    interruption changes a bit.
 
     Args:
-        has_own_draws: torch's own generator, of which dropout and the like draw, is the client's
-            for the round. Threads share that generator, so there it must be nobody's.
+        has_own_draws: seed torch's global generator, which dropout uses, for this client. Set it to
+            False in threads: they share that generator.
     """
     names = names_of_draws(task, data.name, round_index)
     with _drawing(workspace.device, *names, "network") if has_own_draws else nullcontext():
@@ -143,7 +143,7 @@ def open_round(
     kept: State,
     round_index: int,
 ) -> Local:
-    """What the client sees before its first hook; what it has received is on the device."""
+    """Return the client's view before its first hook; ``received`` must be on the device."""
     device = workspace.device
     names = names_of_draws(task, data.name, round_index)
     draws = generator_for(*names, "predictions")
@@ -164,7 +164,7 @@ def open_round(
 def close_round(
     method: Method, local: Local, weights: Weights, done: Training
 ) -> tuple[Update, State]:
-    """What the client sends and keeps."""
+    """Return the client's update and the state it keeps."""
     update, state = method.finish(local, weights, done.steps)
     new = {"method": state} | ({"optimizer": done.memory} if done.memory else {})
     return {**update, LOSS_PART: Mean(done.loss / done.steps, float(done.steps))}, new
@@ -179,7 +179,7 @@ def _train(
     memory: State,
     done: Training,
 ) -> None:
-    """One stage's step loop."""
+    """Run the steps of a stage that trains."""
     parameters = trained_parameters(workspace.training, stage)
     optimizer = stage_optimizer(method, task, local, parameters)
     if method.training.keep_optimizer and stage.name in memory:
@@ -193,6 +193,7 @@ def _train(
 
 
 def _observe(method: Method, task: Task, workspace: Workspace, local: Local, stage: Stage) -> None:
+    """Pass over the batches of a stage that does not train."""
     for batch in _batches(method, task, workspace, local, stage):
         observe_batch(method, local, batch)
 
@@ -200,7 +201,7 @@ def _observe(method: Method, task: Task, workspace: Workspace, local: Local, sta
 def _batches(
     method: Method, task: Task, workspace: Workspace, local: Local, stage: Stage
 ) -> Iterator[Batch]:
-    """A stage's, until nobody waits for the round any more."""
+    """Yield the batches of a stage; raise Interrupted if the round is cancelled."""
     pools = method.pools(local)
     steps = step_count(method, stage, pools[0], len(local.data))
     for batch in step_batches(method, task, local, pools, steps, workspace.device):
@@ -211,7 +212,7 @@ def _batches(
 
 @contextmanager
 def _drawing(device: torch.device, *names: int | str) -> Iterator[None]:
-    """Torch's own generators, seeded by these names, and afterwards as they were."""
+    """Seed torch's global generators by these names, and restore them afterwards."""
     with torch.random.fork_rng(devices=[]):
         seed_network_draws(device, *names)
         yield

@@ -1,4 +1,4 @@
-"""The steps of a stage: what each draws, and what it does; the same on every engine."""
+"""The steps of a stage: batches, optimizer and hooks; the same code on every engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def step_batches(
     steps: int,
     device: torch.device,
 ) -> Iterator[Batch]:
-    """Every step's batch, with one from each further pool and the step's random numbers."""
+    """Yield each step's batch, with one from every further pool and the step's random numbers."""
     streams = [
         train_batches(
             local.data,
@@ -87,7 +87,7 @@ def take_step(
     live: Weights,
     optimizer: LocalOptimizer,
 ) -> Tensor:
-    """One optimiser step; returns its loss."""
+    """Take one optimizer step; return its loss."""
     with _precision(method, local, parameters.values()):
         loss, local.state = method.step_loss(local, batch)
     optimizer.backward(loss)
@@ -98,15 +98,15 @@ def take_step(
 
 
 def observe_batch(method: Method, local: Local, batch: Batch) -> None:
-    """One step of a stage that does not train."""
+    """Call ``observe``: one step of a stage that does not train."""
     with _precision(method, local, local.model.parameters()):
         local.state = method.observe(local, batch)
 
 
 @contextmanager
 def _precision(method: Method, local: Local, weights: Iterable[Tensor]) -> Iterator[None]:
-    """The training's precision; ``weights`` are those whose gradients will be asked for."""
-    if method.training.precision == "float32":  # entering a switched-off autocast costs time too
+    """Set the precision of training; ``weights`` are those that get gradients."""
+    if method.training.precision == "float32":  # entering a disabled autocast takes time too
         yield
         return
     device = next(local.model.parameters()).device
@@ -115,12 +115,12 @@ def _precision(method: Method, local: Local, weights: Iterable[Tensor]) -> Itera
 
 
 def names_of_draws(task: Task, client: str, round_index: int) -> tuple[int | str, ...]:
-    """What a client's randomness in a round is named by."""
+    """Return the names that seed a client's randomness in a round."""
     return (task.seed, "client", client, round_index)
 
 
 def pool_generator(task: Task, local: Local, purpose: str, place: int) -> torch.Generator:
-    """Of a pool's order or augmentation in the stage that is running."""
+    """Return the generator of a pool's order or augmentation in the current stage."""
     further = (local.stage_number, place) if local.stage_number or place else ()
     names = names_of_draws(task, local.data.name, local.round_index)
     return generator_for(*names, purpose, *further)

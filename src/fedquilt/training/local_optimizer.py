@@ -13,16 +13,15 @@ from fedquilt.training.local_training import LocalTraining
 
 
 class LocalOptimizer:
-    """Steps a network in place.
+    """Updates the parameters of a network in place.
 
-    ``annotated`` marks the classes whose head rows may decay where the training exempts the others:
-    with coupled decay, Adam turns the decay of a row that gets no gradient into full-size steps
-    towards zero.
-
-    A ``capturable`` one keeps all its numbers in tensors of fixed place, so that a recorded step
-    can be played with other ones: :meth:`restart` writes them.
-
-    ``are_all``: no other parameter of the network takes gradients.
+    Args:
+        annotated: classes whose head rows decay if ``decay_unannotated_rows`` is False. With
+            coupled decay, Adam turns the decay of a row without gradient into full-size steps
+            towards zero.
+        capturable: keep all numbers in tensors at fixed addresses, so that a captured step can be
+            replayed with other numbers; :meth:`restart` writes them.
+        are_all: no other parameter of the network requires gradients.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class LocalOptimizer:
         exempts = training.weight_decay > 0 and not training.decay_unannotated_rows
         self._decayed_by_row = [name for name in self._parameters if name in head and exempts]
         self._rows = annotated.to(torch.float32)
-        self._places: dict[str, Tensor] = {}  # of the optimiser's memory, once it has some
+        self._places: dict[str, Tensor] = {}  # of the optimizer's state, after its first step
         self._torch = self._build()
         is_sgd = training.optimizer == "sgd" and not capturable
         is_plain = is_sgd and training.momentum == 0 and training.weight_decay == 0
@@ -64,14 +63,14 @@ class LocalOptimizer:
             self._descend(self._plain_lr)
 
     def backward(self, loss: Tensor) -> None:
-        """The loss's gradients of these parameters, and of no others."""
+        """Compute the gradients of the loss for these parameters only."""
         for parameter in self._parameters.values():
-            parameter.grad = None  # only now: backward then reuses their memory while it is warm
-        # Asked for some parameters only, torch first looks for the way to them.
+            parameter.grad = None  # not earlier: backward then reuses cached memory
+        # With ``inputs``, torch first searches the graph for the paths to them.
         loss.backward(inputs=None if self._are_all else list(self._parameters.values()))
 
     def state(self) -> dict[str, dict[str, Tensor]]:
-        """The optimiser's memory by parameter name, for ``keep_optimizer``."""
+        """Return the optimizer's state by parameter name, for ``keep_optimizer``."""
         memory: dict[str, dict[str, Tensor]] = clone(self._memory())
         return memory
 
@@ -90,7 +89,7 @@ class LocalOptimizer:
     def load_state(self, saved: Mapping[str, Mapping[str, Tensor]]) -> None:
         for name, memory in saved.items():
             self._torch.state[self._parameters[name]] = {
-                # Adam counts its steps on the host, or would wait for the device at every step.
+                # Adam counts steps on the host; on the device, each step would synchronise.
                 key: value.clone() if key == "step" else value.to(self._parameters[name]).clone()
                 for key, value in memory.items()
             }
@@ -98,7 +97,7 @@ class LocalOptimizer:
     def restart(
         self, lr: float, annotated: Tensor, saved: Mapping[str, Mapping[str, Tensor]]
     ) -> None:
-        """As if built anew with these, but every number stays in its place; after a first step."""
+        """Reset to these values in place, as if built anew; call it after a first step."""
         assert isinstance(self._lr, Tensor)
         self._lr.fill_(lr)
         self._rows.copy_(annotated)
@@ -117,7 +116,7 @@ class LocalOptimizer:
         ]
         if by_row:
             groups.append({"params": by_row, "weight_decay": 0.0})
-        # Fused, all numbers of a step stay on the device, and it is one kernel or two.
+        # Fused: all numbers of a step stay on the device, in one or two kernels.
         how: dict[str, bool] = {"fused": True} if self._capturable else {}
         if self._training.optimizer == "sgd":
             return torch.optim.SGD(groups, lr=self._lr, momentum=self._training.momentum, **how)
@@ -128,7 +127,7 @@ class LocalOptimizer:
 
     @torch.no_grad()
     def _descend(self, lr: float) -> None:
-        """A step of plain SGD, to the same bits but without what torch does around it."""
+        """Take a plain SGD step: the same bits as torch's, with less overhead."""
         places: list[Tensor] = []
         slopes: list[Tensor] = []
         for parameter in self._parameters.values():
@@ -147,7 +146,7 @@ class LocalOptimizer:
 
 
 def gradients_of(parameters: Mapping[str, nn.Parameter]) -> Weights:
-    """The gradients by name; a parameter the loss did not reach has a gradient of zero."""
+    """Return gradients by name; zeros for a parameter that the loss does not depend on."""
     return {
         name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         for name, parameter in parameters.items()

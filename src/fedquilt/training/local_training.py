@@ -1,4 +1,4 @@
-"""LocalTraining: how a client trains in a round; every choice that decides rankings is a field."""
+"""LocalTraining: how a client trains in a round; settings that decide rankings are explicit."""
 
 from __future__ import annotations
 
@@ -11,24 +11,22 @@ from fedquilt.core.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining:
-    """Settings of the local optimisation; weight decay is never implicit."""
+    """Settings of local training; weight decay is never implicit."""
 
     epochs: int = 1  # passes over the client's data in a round
-    steps: int | None = None  # optimiser steps in a round, instead of epochs
-    batch_size: int = 32  # images a step
-    optimizer: Literal["adam", "sgd"] = "adam"  # made anew every round, unless kept
+    steps: int | None = None  # optimizer steps in a round, instead of epochs
+    batch_size: int = 32  # images per step
+    optimizer: Literal["adam", "sgd"] = "adam"  # new in every round, unless kept
     lr: float = 3e-4  # learning rate
     betas: tuple[float, float] = (0.9, 0.999)  # of Adam
     momentum: float = 0.0  # of SGD
     weight_decay: float = 0.0  # strength; it decides rankings, see docs/guides/weight_decay.md
     decay: Literal["coupled", "decoupled"] = "coupled"  # coupled: Adam with L2; decoupled: AdamW
-    decay_unannotated_rows: bool = (
-        True  # False: head rows of classes a client does not annotate rest
-    )
+    decay_unannotated_rows: bool = True  # False: no decay of head rows of unannotated classes
     schedule: Literal["constant", "cosine"] = "constant"  # of the learning rate, over rounds
     clip_norm: float | None = None  # of the gradient, after the method's correction
     precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: autocast
-    keep_optimizer: bool = False  # carry the optimiser's memory from round to round
+    keep_optimizer: bool = False  # keep the optimizer's state between rounds
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "lr"):

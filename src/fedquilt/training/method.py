@@ -81,10 +81,10 @@ class Method(ABC):
     training: LocalTraining = LocalTraining()  # how a client trains in a round
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # named sets of fields
-    fixed: ClassVar[Mapping[str, Any]] = {}  # settings that tell a subclass such as Released apart
+    fixed: ClassVar[Mapping[str, Any]] = {}  # settings that only a subclass may change
     pseudo_label_key: ClassVar[str | None] = None  # of the client's state, if it fills in labels
     needs_complete_labels: ClassVar[bool] = False  # an upper bound, possible in simulation only
-    needs_pooled_data: ClassVar[bool] = False  # likewise
+    needs_pooled_data: ClassVar[bool] = False  # another upper bound
 
     @property
     def parts(self) -> Mapping[str, DeclaredPart]:

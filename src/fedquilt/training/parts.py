@@ -1,8 +1,7 @@
 """Parts of an update, declared once: kind, shape, weight, first value and provenance.
 
-A method lists its parts by name (:attr:`Method.parts`). Their place in the server's state and in
-the broadcast, the update that the server expects, their provenance and how the server takes in a
-round's totals follow from the declaration.
+A method lists its parts by name (:attr:`Method.parts`). From the declaration follow the server's
+state, the broadcast, the expected update, the provenance and the server's update after a round.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ Axis: TypeAlias = int | Literal["classes", "features"]
 
 @dataclass(frozen=True, kw_only=True)
 class MeanPart:
-    """Averaged over the cohort; where no client has weight, the server's last mean stays."""
+    """Averaged over the cohort; entries without any weight keep the server's last mean."""
 
     shape: tuple[Axis, ...] | Literal["head"]  # "head": one tensor per weight of the head
-    weight: tuple[Axis, ...] = ()  # the leading axes whose entries have a weight each
+    weight: tuple[Axis, ...] = ()  # the leading axes with a weight per entry
     provenance: Provenance
-    start: float | None = 0.0  # the server's first value; None: it is neither kept nor broadcast
+    start: float | None = 0.0  # the server's first value; None: neither kept nor broadcast
 
     def first_value(self, task: Task, weights: Weights) -> Tree:
         start = self.start or 0.0
@@ -47,12 +46,12 @@ class MeanPart:
 
 @dataclass(frozen=True, kw_only=True)
 class SumPart:
-    """One tensor per trainable weight; the server adds the cohort's sum to what it has."""
+    """One tensor per trainable weight; the server adds the cohort's sum to its value."""
 
     provenance: Provenance
-    dtype: torch.dtype | None = None  # that of the weights, if left out
+    dtype: torch.dtype | None = None  # the dtype of the weights, if left out
     over_population: bool = False  # divide the sum by the number of all clients
-    start: float | None = 0.0  # the server's first value; None: it is neither kept nor broadcast
+    start: float | None = 0.0  # the server's first value; None: neither kept nor broadcast
 
     def first_value(self, task: Task, weights: Weights) -> Tree:
         start, trainable = self.start or 0.0, task.layout.body + task.layout.head
@@ -79,7 +78,7 @@ def per_class_mean(provenance: Provenance, *, start: float | None = 0.0) -> Mean
 
 
 def head_rows_mean(provenance: Provenance) -> MeanPart:
-    """The head's change once more, with other weights per class; it is used up in the round."""
+    """A second copy of the head's change with other weights per class; it is not kept."""
     return MeanPart(shape="head", weight=("classes",), provenance=provenance, start=None)
 
 

@@ -1,4 +1,8 @@
-"""What each number that is sent tells of: the images behind it, for a site's disclosure floor."""
+"""Provenance: the images each transmitted value is computed from, for a site's disclosure floor.
+
+A tensor's entries may be computed from different images: one group of images per entry, or several
+alternative groups, of which the smallest decides.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,11 @@ from torch import Tensor
 
 from fedquilt.data.client_data import ClientData
 
-# One cell: "images", all of them; "any positive", those with one; "every class", the annotated
-# images of all classes at once. A cell per class: the others. "sides" are a class's annotated
-# negatives and positives, of which one would give away the other; "believed positives" are
-# annotated or filled in; "annotated or not" are both groups of a class's images, likewise.
+# One entry for all classes: "images", all of them; "any positive", those with an annotated
+# positive; "every class", the annotated images of each class, one group per class. One entry per
+# class: "annotated" and "positives", its annotated images and positives; "sides", two groups, its
+# annotated negatives and positives, as one reveals the other; "annotated or not", two groups for
+# the same reason; "believed positives", annotated or pseudo-labelled.
 Counted: TypeAlias = Literal[
     "images",
     "any positive",
@@ -24,41 +29,41 @@ Counted: TypeAlias = Literal[
     "sides",
     "believed positives",
 ]
-OF_ANNOTATORS = ("annotated", "positives", "sides")  # nothing for a class that is not annotated
+OF_ANNOTATORS = ("annotated", "positives", "sides")  # empty for a class that is not annotated
 KNOWN_GROUPS = get_args(Counted)
 
-# Several: a cell is small if it is so by one of them. A function, given data and state, says how
-# many images there are at least, (cells..., groups), where nobody knows which. By leaf: names of a
-# part's own tensors.
+# A tuple: an entry is withheld if any of its rules says so. A function of data and state returns a
+# lower bound of the number of images, (entries..., groups), if it is unknown which they are. A
+# mapping: rules by the names of the part's tensors.
 OneRule: TypeAlias = Counted | Callable[[ClientData, Any], Tensor]
 GroupRule: TypeAlias = OneRule | tuple[OneRule, ...]
 Provenance: TypeAlias = GroupRule | Mapping[str, GroupRule]
 
 
-def images_of(cells: Counted, data: ClientData, filled_in: Tensor | None = None) -> Tensor:
-    """(n, cells..., groups) bool: a cell is as telling as the smallest group of its images."""
+def images_of(rule: Counted, data: ClientData, filled_in: Tensor | None = None) -> Tensor:
+    """(n, entries..., groups) bool: the images that each entry is computed from."""
     known = data.known
     positives = known & (data.labels == 1)
-    if cells == "images":
+    if rule == "images":
         return torch.ones(len(known), 1, dtype=torch.bool)
-    if cells == "any positive":
+    if rule == "any positive":
         return positives.any(1, keepdim=True)
-    if cells == "every class":
+    if rule == "every class":
         return known
-    if cells == "sides":
+    if rule == "sides":
         return torch.stack([known & ~positives, positives], dim=2)
-    if cells == "annotated or not":
+    if rule == "annotated or not":
         return torch.stack([known, ~known], dim=2)
-    if cells == "believed positives" and filled_in is not None:
+    if rule == "believed positives" and filled_in is not None:
         positives = positives | (~known & (filled_in == 1))
-    return (known if cells == "annotated" else positives)[..., None]
+    return (known if rule == "annotated" else positives)[..., None]
 
 
 def patients_of(images: Tensor, data: ClientData) -> Tensor:
-    """(cells..., groups): the patients in each group, or its images where patients are not told.
+    """(entries..., groups): the number of patients in each group, or of images without patient ids.
 
-    ``images`` is as :func:`images_of` gives it; of mere numbers of images, the patients there
-    are at least.
+    ``images`` is the result of :func:`images_of`, or numbers of images; for these, return a lower
+    bound of the number of patients.
     """
     patients = data.patients
     if images.dtype != torch.bool:

@@ -1,4 +1,4 @@
-"""The server's loop, the same code on every engine, and the Engine it calls."""
+"""The server's rounds, the same code on every engine, and the Engine protocol."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Round:
-    """What the server has after a round."""
+    """The result of a round at the server."""
 
     index: int
     server: State
@@ -41,14 +41,17 @@ class Round:
 
 
 def start_server(method: Method, task: Task, engine: Engine) -> State:
-    """The server's state before the first round."""
+    """Return the server's state before the first round.
+
+    Raise UserError if no client annotates some class.
+    """
     survey = engine.survey(method)
     annotators = survey.sum("annotators")
-    lonely = [name for name, count in zip(task.classes, annotators.tolist()) if count == 0]
-    if lonely:
+    unannotated = [name for name, count in zip(task.classes, annotators.tolist()) if count == 0]
+    if unannotated:
         raise UserError(
-            f"no client annotates {', '.join(lonely)}: nothing can be learnt about "
-            f"{'it' if len(lonely) == 1 else 'them'}; leave the class out or add an annotator"
+            f"no client annotates {', '.join(unannotated)}: nothing can be learnt about "
+            f"{'it' if len(unannotated) == 1 else 'them'}; leave the class out or add an annotator"
         )
     return method.init_server(read_weights(task.build_network()), task, survey)
 
@@ -62,7 +65,7 @@ def run_rounds(
     first_round: int = 0,
     cohort_size: int | None = None,
 ) -> Iterator[Round]:
-    """Yield every round from ``first_round`` on; the caller evaluates, records and saves."""
+    """Yield every round from ``first_round`` on; the caller evaluates and saves."""
     for index in range(first_round, task.round_count):
         began = time.perf_counter()
         cohort = draw_cohort(task, cohort_size, index)
@@ -81,13 +84,13 @@ def run_rounds(
 
 
 def expected_update(method: Method, payload: State, client: str, task: Task) -> Update:
-    """What this client has to send after the broadcast: the method's parts and the loss."""
+    """Return the update expected from this client: the method's parts and the training loss."""
     loss = Mean(torch.zeros(()), 0.0, needs_weight=True)
     return {**method.expected_update(addressed(payload, client), task), LOSS_PART: loss}
 
 
 def draw_cohort(task: Task, size: int | None, round_index: int) -> Sequence[str]:
-    """This round's clients, drawn without replacement, independent of the population's order."""
+    """Draw the round's clients without replacement; the order of the population does not matter."""
     names = sorted(task.clients)
     if size is None or size >= len(names):
         return names

@@ -1,4 +1,4 @@
-"""The Gaussian ramp: how strongly a term counts while the model it rests on is still young."""
+"""Schedules: a Gaussian ramp-up of a loss weight over rounds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def gaussian_ramp(round_index: int, start: int, end: int) -> float:
-    """From exp(-5) at or before ``start`` to 1 at or after ``end``; without a way between, 1."""
+    """Rise from exp(-5) up to round ``start`` to 1 from round ``end`` on; 1 if they are equal."""
     if end == start:
         return 1.0
     missing = 1.0 - (min(max(round_index, start), end) - start) / (end - start)

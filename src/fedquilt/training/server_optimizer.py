@@ -1,4 +1,4 @@
-"""ServerOptimizer: what the server does with the clients' mean change; any method can use it."""
+"""ServerOptimizer: applies the averaged update to the global weights."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fedquilt.core.tree import Weights, add, tree_map, zeros_like
 class ServerOptimizer:
     """Plain averaging (the default), or averaging with a server learning rate and momentum."""
 
-    lr: float = 1.0  # how much of the mean change is applied
-    momentum: float = 0.0  # how much of the last round's step is added
+    lr: float = 1.0  # factor of the mean change
+    momentum: float = 0.0  # factor of the last round's step, which is added
 
     def __post_init__(self) -> None:
         if not 0 < self.lr < math.inf or not 0 <= self.momentum < 1:
@@ -24,14 +24,14 @@ class ServerOptimizer:
             )
 
     def init(self, parameters: Weights) -> Weights:
-        """The velocity before the first round; empty without momentum."""
+        """Return the velocity before the first round; empty without momentum."""
         velocity: Weights = zeros_like(parameters) if self.momentum else {}
         return velocity
 
     def apply(
         self, parameters: Weights, change: Weights, velocity: Weights
     ) -> tuple[Weights, Weights]:
-        """The new parameters and the new velocity."""
+        """Return the new parameters and the new velocity."""
         if self.momentum:
             change = velocity = add(change, tree_map(lambda speed: self.momentum * speed, velocity))
         return add(parameters, change, self.lr), velocity

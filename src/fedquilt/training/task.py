@@ -1,4 +1,4 @@
-"""Task: what is to be learnt, by whom, with which network; the same value on every engine."""
+"""Task: classes, clients, network and length of a run; the same value on every engine."""
 
 from __future__ import annotations
 

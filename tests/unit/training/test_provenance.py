@@ -1,4 +1,4 @@
-"""The images and patients behind a number."""
+"""The images and patients that a value is computed from."""
 
 from __future__ import annotations
 

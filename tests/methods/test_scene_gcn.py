@@ -267,5 +267,5 @@ def test_numbers_of_the_card() -> None:
 
 
 def test_a_focus_between_0_and_1_is_refused() -> None:
-    with pytest.raises(UserError, match=r"must be 0, or 1 and more, found 0.5 and 1.0"):
+    with pytest.raises(UserError, match=r"must be 0 or at least 1, found 0.5 and 1.0"):
         SceneGCN(negative_focus=0.5)

@@ -14,7 +14,6 @@ from fedquilt.core.payload import Gather, PerClient, Update
 from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights, as_branch, from_branch
 from fedquilt.data.batches import Batch
-from fedquilt.data.client_data import ClientData
 from fedquilt.losses.class_prior import PositiveWeight
 from fedquilt.losses.cross_entropy import asymmetric_loss
 from fedquilt.losses.scene_entropy import scene_entropy
@@ -43,39 +42,41 @@ from fedquilt.training.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class SceneGCN(WeightedAveraging):
-    """Sort images into scenes, and relate the labels of an image as they go together in its scene.
+    """Assign images to scenes, and relate an image's labels by their co-occurrence in its scene.
 
-    Everybody's network is averaged; scenes are each client's own, so every client has a model of
-    its own. The server adds to the label co-occurrences of a scene those of the most similar
-    scene, by the cosine of their prototypes, of every other client it has ever heard of. It sees
-    the prototypes and co-occurrences of each client, which so cannot be summed securely.
+    Networks are averaged; scenes are private, so every client has its own model. The server mixes
+    the label co-occurrences of a scene with those of the most similar scene of every other client
+    that has ever sent its scenes, weighted by the cosine of the prototypes. It sees each client's
+    prototypes and co-occurrences, so these cannot be summed securely.
 
-    Deviations: co-occurrences are sent per image of the scene and only told whether there are
-    any; in the public code, the variant ``released``, they are raw counts, by which large clients
-    outweigh the cosine. They are counted from annotated labels only. Centres start by k-means++
-    and move in training only; empty scenes are not matched. Label vectors know the spelling of
-    class names; the authors' are GloVe's (name a file of them). The paper trains with AdamW, a
-    kept optimiser and a tenth of the learning rate in the backbone, which cannot be set here.
+    Deviations: co-occurrences are sent per image of the scene, with a flag whether it has any
+    image; the public code, variant ``released``, sends counts, so large clients outweigh the
+    cosine. They are counted from annotated labels only. Centres start by k-means++ and move in
+    training only; empty scenes are not matched. Label vectors are computed from the spelling of
+    class names; the authors use GloVe (give a file of vectors). The paper trains with AdamW, a kept
+    optimizer and a tenth of the learning rate in the backbone, which cannot be set here.
     """
 
-    positive_weight: PositiveWeight = "none"  # the asymmetric loss takes its place
-    scenes: Literal["k-means", "linear"] = "k-means"  # linear: by learnt scores, with entropy loss
-    scene_count: int = 6  # S: scenes a client sorts its images into
-    width: int = 1024  # of the label attention, and of the graph's hidden layer
+    positive_weight: PositiveWeight = "none"  # replaced by the asymmetric loss
+    scenes: Literal["k-means", "linear"] = "k-means"  # linear: learnt scores, entropy loss
+    scene_count: int = 6  # S: scenes per client
+    width: int = 1024  # of the label attention and the graph's hidden layer
     text_encoder: str = HASHED  # of class names: also open-clip:MODEL/WEIGHTS, a folder or a file
-    matrices: Literal["shares", "counts"] = "shares"  # co-occurrences are sent per image, or raw
-    pooled_variance: bool = True  # batch norm's variances as of pooled images, not their mean
-    negative_focus: float = 4.0  # gamma-: how fast easy negatives cost less
-    positive_focus: float = 1.0  # gamma+: likewise for positives
-    margin: float = 0.05  # by which a negative's probability is lowered
-    entropy_weight: float = 1.0  # of the entropy loss that linear scenes have
+    matrices: Literal["shares", "counts"] = "shares"  # co-occurrences per image, or raw
+    pooled_variance: bool = True  # batch-norm variances of the pooled images, not the mean variance
+    negative_focus: float = (
+        4.0  # gamma-: focusing exponent of negatives; larger: easy ones count less
+    )
+    positive_focus: float = 1.0  # gamma+: focusing exponent of positives
+    margin: float = 0.05  # subtracted from the probability of a negative
+    entropy_weight: float = 1.0  # of the entropy loss of linear scenes
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"released": {"matrices": "counts"}}
 
     def __post_init__(self) -> None:
         if any(focus != 0 and focus < 1 for focus in (self.negative_focus, self.positive_focus)):
             raise UserError(
-                "method.negative_focus and method.positive_focus must be 0, or 1 and more, found "
+                "method.negative_focus and method.positive_focus must be 0 or at least 1, found "
                 f"{self.negative_focus} and {self.positive_focus}"
             )
 
@@ -94,17 +95,15 @@ class SceneGCN(WeightedAveraging):
 
     def expected_update(self, received: State, task: Task) -> Update:
         weights: Weights = received["weights"]
-        parts = super().expected_update({"weights": self._sent(weights)}, task)
-        return {**parts, "scenes": self._told(weights | empty_scenes(weights, self.scene_count))}
+        parts = super().expected_update({"weights": self._averaged(weights)}, task)
+        return {
+            **parts,
+            "scenes": self._summaries(weights | empty_scenes(weights, self.scene_count)),
+        }
 
     @property
     def provenance(self) -> Mapping[str, Provenance]:
-        def images(data: ClientData, state: State) -> Tensor:
-            return scene_images(state.get("scenes", {}), len(data))
-
-        def pairs(data: ClientData, state: State) -> Tensor:
-            return pair_images(state.get("scenes", {}), len(data))
-
+        images, pairs = scene_images, pair_images
         scenes: Provenance = {"prototypes": images, "matrices": pairs, "used": images}
         return {**super().provenance, "scenes": scenes}
 
@@ -121,8 +120,7 @@ class SceneGCN(WeightedAveraging):
     def loss(self, local: Local, batch: Batch) -> Tensor:
         labels, known = self.supervision(batch)
         output = local.model(batch.views[0], torch.where(known, labels, 0.0))
-        weight = local.state["positive_weight"]
-        focus = (self.negative_focus, self.positive_focus)
+        weight, focus = local.state["positive_weight"], (self.negative_focus, self.positive_focus)
         loss = asymmetric_loss(output.logits, labels, known, weight, focus, self.margin)
         if self.scenes == "linear":
             head = cast(SceneGCNHead, local.model.head)
@@ -130,31 +128,27 @@ class SceneGCN(WeightedAveraging):
         return loss
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
-        received = {"weights": self._sent(local.received["weights"])}
-        parts = self.weights_update(replace(local, received=received), self._sent(weights))
+        received = {"weights": self._averaged(local.received["weights"])}
+        parts = self.weights_update(replace(local, received=received), self._averaged(weights))
         state = {**local.state, "scenes": private_weights(weights, SCENES)}
-        return {**parts, "scenes": self._told(weights)}, state
+        return {**parts, "scenes": self._summaries(weights)}, state
 
-    def _sent(self, weights: Weights) -> Weights:
+    def _averaged(self, weights: Weights) -> Weights:
         return second_moments(weights) if self.pooled_variance else weights
 
-    def _told(self, weights: Weights) -> Gather:
+    def _summaries(self, weights: Weights) -> Gather:
         return Gather(scene_summaries(weights, per_image=self.matrices == "shares"))
 
     def update(self, server: State, totals: Totals) -> State:
-        buffers = moved_buffers(self._sent(server["weights"]), totals)
-        if self.pooled_variance:
-            buffers = variances(buffers)
-        heard = {as_branch(name): each for name, each in totals.each("scenes").items()}
-        scenes = {**server.get("scenes", {}), **heard}
+        buffers = moved_buffers(self._averaged(server["weights"]), totals)
+        buffers = variances(buffers) if self.pooled_variance else buffers
+        sent = {as_branch(name): each for name, each in totals.each("scenes").items()}
+        scenes = {**server.get("scenes", {}), **sent}
         return self.moved(server, mean_change(totals), buffers) | {"scenes": scenes}
 
     def global_weights(self, server: State) -> Weights | None:
         return None
 
     def client_weights(self, received: State, state: State) -> Weights:
-        scenes: Weights = state["scenes"]
-        if received.get("mixed"):  # nothing before the client has first reported
-            matrices = received["mixed"]["matrices"]
-            scenes = with_mixed(scenes, matrices, per_image=self.matrices == "shares")
-        return {**received["weights"], **scenes}
+        mixed, per_image = received.get("mixed", {}), self.matrices == "shares"
+        return {**received["weights"], **with_mixed(state["scenes"], mixed, per_image=per_image)}

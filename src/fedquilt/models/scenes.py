@@ -6,8 +6,8 @@ labels and the number of images counted so far.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Mapping, Sized
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -78,28 +78,35 @@ def scene_summaries(weights: Weights, *, per_image: bool) -> Weights:
     }
 
 
-def with_mixed(scenes: Weights, matrices: Tensor, *, per_image: bool) -> Weights:
-    """Return the scenes with mixed matrices, scaled back to counts so that counting can go on."""
-    return {**scenes, MATRICES: matrices * _images(scenes[COUNTS], per_image)}
+def with_mixed(scenes: Weights, mixed: Weights, *, per_image: bool) -> Weights:
+    """Return the scenes with mixed matrices, scaled back to counts so that counting can go on.
+
+    ``mixed`` is empty until the client has sent its scenes once.
+    """
+    if not mixed:
+        return scenes
+    return {**scenes, MATRICES: mixed["matrices"] * _images(scenes[COUNTS], per_image)}
 
 
 def _images(counts: Tensor, per_image: bool) -> Tensor:
     return (counts if per_image else torch.ones_like(counts))[:, None, None]
 
 
-def scene_images(scenes: Weights, image_count: int) -> Tensor:
+def scene_images(data: Sized, state: Mapping[str, Any]) -> Tensor:
     """(S, 1): a lower bound of the distinct images in each scene; 0 before the first round."""
+    scenes = state.get("scenes", {})
     if COUNTS not in scenes:
         return torch.zeros(1, 1)
-    return (scenes[COUNTS] / _passes(scenes, image_count))[:, None]
+    return (scenes[COUNTS] / _passes(scenes, len(data)))[:, None]
 
 
-def pair_images(scenes: Weights, image_count: int) -> Tensor:
+def pair_images(data: Sized, state: Mapping[str, Any]) -> Tensor:
     """(S, C, C, 2): the bound of ``scene_images``, and that of its images with both labels."""
+    scenes = state.get("scenes", {})
     if COUNTS not in scenes:
         return torch.zeros(1, 1, 1, 1)
-    both = scenes[MATRICES] / _passes(scenes, image_count)
-    return torch.stack([scene_images(scenes, image_count)[..., None].expand_as(both), both], dim=3)
+    both = scenes[MATRICES] / _passes(scenes, len(data))
+    return torch.stack([scene_images(data, state)[..., None].expand_as(both), both], dim=3)
 
 
 def _passes(scenes: Weights, image_count: int) -> Tensor:

@@ -89,18 +89,17 @@ class FedIRM(WeightedAveraging):
         supervised = supervised + self.supervised_loss(local, second, batch)
         if local.stage == WARM_UP:
             return supervised
-        teacher = self._teacher_logits(local, batch.views[1])
-        consistency = squared_gap(first, teacher).sum(1).mean()
+        weights, images = local.state["teacher"], batch.views[1]
+        if self.teacher_mode == "training":
+            teacher = training_mode_output(local.model, weights, images)
+        else:
+            teacher = local.forward(weights, images)
+        consistency = squared_gap(first, teacher.logits).sum(1).mean()
         confident = confident_positives(first, self.entropy_limit, self.confidence)
         source = relation_logits(first, confident, self.temperature)
         matching = relation_gap(source, local.received["relation"], local.received["reported"])
         strength: Tensor = self.strength * local.state["ramp"]
         return supervised + strength * (consistency + matching)
-
-    def _teacher_logits(self, local: Local, images: Tensor) -> Tensor:
-        if self.teacher_mode == "training":
-            return training_mode_output(local.model, local.state["teacher"], images).logits
-        return local.forward(local.state["teacher"], images).logits
 
     def after_step(self, local: Local, weights: Weights) -> State:
         if local.stage == WARM_UP:

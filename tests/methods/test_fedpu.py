@@ -179,7 +179,7 @@ def test_the_published_variant_trains_on_single_label_data() -> None:
 
 def test_a_missing_or_misshaped_prior_is_refused() -> None:
     federation = _positives_only(0.5)
-    with pytest.raises(UserError, match="'site-0' has positives and blanks in 3 of 3"):
+    with pytest.raises(UserError, match="'site-0' has positives but no negatives in 3 of 3"):
         federation.train(make_method("fedpu"))
     with pytest.raises(UserError, match="prior has 2 numbers for 3 classes; give 1 or 3"):
         federation.train(make_method("fedpu", prior=(0.1, 0.2)))

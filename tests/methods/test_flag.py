@@ -97,7 +97,7 @@ def test_a_client_without_positives_changes_no_bit_and_is_warned_of(
         ]
     assert same_bits(*runs)
     assert [record.getMessage() for record in caplog.records] == [
-        "client 'site-2' has no annotated positive: under flag it does not count"
+        "client 'site-2' has no annotated positive, so flag gives it no weight"
     ] * 2
 
 

@@ -16,7 +16,7 @@ from fedquilt.core.totals import Accumulator
 from fedquilt.core.tree import Weights, same_bits
 from fedquilt.data.batches import Batch
 from fedquilt.losses.cross_entropy import masked_bce
-from fedquilt.methods.fpsl import FPSL, resting_features
+from fedquilt.methods.fpsl import FPSL, evaluation_features
 from fedquilt.models.network import Layout, Network, read_weights, write_weights
 from fedquilt.training.averaging import SPARE_ROWS, head_row_weights
 from fedquilt.training.client import Workspace, open_round, run_client
@@ -135,7 +135,7 @@ def test_batch_norm_sees_the_body_half_only() -> None:
     local, batches = opened(method, make_federation(backbone="small-resnet"))
     batch = batches[0]
     before = read_weights(local.model)
-    resting_features(local.model.backbone, batch.views[0], tracked=False)
+    evaluation_features(local.model.backbone, batch.views[0], tracked=False)
     assert same_bits(read_weights(local.model), before)
     assert local.model.backbone.training
 
@@ -371,6 +371,6 @@ def test_a_head_that_cannot_be_trained_apart_is_refused() -> None:
     method = make_method("fpsl")
     federation = make_federation()
     task = replace(federation.task, model=replace(federation.task.model, head="sphere"))
-    with pytest.raises(UserError, match=r"a SphereHead cannot be: .* decoupling = false"):
+    with pytest.raises(UserError, match=r"found a SphereHead; .* decoupling = false"):
         Federation(task, federation.clients).train(method)
     Federation(task, federation.clients).train(make_method("fpsl", decoupling=False))

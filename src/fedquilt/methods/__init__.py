@@ -1,4 +1,4 @@
-"""The federated methods, one file each: ``METHODS`` is the one table of their names."""
+"""The federated methods, one file each; ``METHODS`` maps their names to classes."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ METHODS = {
 
 
 def all_methods() -> dict[str, str]:
-    """``METHODS`` and what other installed packages offer under ``fedquilt.methods``."""
+    """Return ``METHODS`` and the ``fedquilt.methods`` entry points of installed packages."""
     outside = {entry.name: entry.value for entry in entry_points(group="fedquilt.methods")}
     return outside | METHODS

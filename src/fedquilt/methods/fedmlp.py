@@ -48,7 +48,7 @@ class FedMLP(WeightedAveraging):
     ``released`` is the authors' public code, see :class:`Released`.
     """
 
-    positive_weight: PositiveWeight = "none"  # the prior in the logits takes its place
+    positive_weight: PositiveWeight = "none"  # replaced by the prior in the logits
     warmup_rounds: int = 50  # t_1: rounds on annotated labels only, before any tag
     warmup_views: int = 2  # augmented views per image in the warm-up; 1 if views do not vary
     detection: bool = True  # MLD: tag missing labels

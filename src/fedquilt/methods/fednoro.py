@@ -49,7 +49,7 @@ class FedNoRo(WeightedAveraging):
     is the paper's, from annotated labels. The variant ``ported`` is that port, without the prior.
     """
 
-    positive_weight: PositiveWeight = "none"  # the prior in the logits takes its place
+    positive_weight: PositiveWeight = "none"  # replaced by the prior in the logits
     logit_adjustment: bool = True  # LA: the client's prior in the logits of annotated labels
     distillation: float = 0.8  # lambda_max: the teacher's share of the loss after the ramp
     ramp_start: int = 10  # up to this round the teacher's share is smallest

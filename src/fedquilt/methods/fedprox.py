@@ -1,4 +1,4 @@
-"""FedProx (Li et al., MLSys 2020): a proximal pull towards the broadcast weights."""
+"""FedProx (Li et al., MLSys 2020): a proximal term towards the broadcast weights."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from fedquilt.training.method import Local
 class FedProx(FedAvgPL):
     """FedAvg-PL plus (mu / 2) times the squared distance to the received weights.
 
-    Only trainable weights are held, not batch-norm statistics. The pull also keeps head rows of
-    un-annotated classes in place. With mu = 0 it is FedAvg-PL.
+    The proximal term contains trainable weights only, not batch-norm statistics. It also keeps
+    head rows of unannotated classes in place. With mu = 0 it is FedAvg-PL.
     """
 
-    mu: float = 0.01  # strength of the pull
+    mu: float = 0.01  # strength of the proximal term
 
     def __post_init__(self) -> None:
         training = self.training
-        # From there on steps of the pull alone go beyond the received weights farther and farther.
+        # Above this limit, SGD on the proximal term alone diverges.
         limit = 2 * (1 + training.momentum) / training.lr if training.optimizer == "sgd" else inf
         if not 0 <= self.mu < limit:
             raise UserError(
-                f"method.mu must be at least 0 and below {limit:g}, found {self.mu:g}; by sgd with "
-                f"training.lr = {training.lr:g} a stronger pull makes the weights diverge"
+                f"method.mu must be at least 0 and below {limit:g}, found {self.mu:g}; with sgd "
+                f"and training.lr = {training.lr:g}, weights diverge for a larger mu"
             )
 
     def loss(self, local: Local, batch: Batch) -> Tensor:

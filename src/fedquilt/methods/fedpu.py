@@ -22,22 +22,21 @@ from fedquilt.training.method import Local, State
 
 @dataclass(frozen=True, kw_only=True)
 class FedPU(FedAvgPL):
-    """FedAvg-PL in which blank labels of a class with annotated positives only say something.
+    """FedAvg-PL with a positive-unlabelled risk for classes that have annotated positives only.
 
-    Where a client has marked positives of a class and left all else blank, its blank images stand
-    for negatives, less the share ``prior`` of positives among them (non-negative risk). A class
-    that a client annotates with negatives too is trained as in FedAvg-PL, one without positives
-    not at all. So without classes of positives only, it is FedAvg-PL: say, when whole classes are
-    un-annotated.
+    If all annotated labels of a class are positive, its unannotated images are treated as
+    negatives, corrected by the share ``prior`` of positives among them (non-negative risk). A class
+    with annotated negatives is trained as in FedAvg-PL, a class without annotations not at all. So
+    it is FedAvg-PL if no class has positives only, for example if whole classes are unannotated.
 
-    Deviations: the paper's risk is for images of one class each, which compete in a softmax; that
+    Deviations: the paper's risk is for images of one class each, with a softmax over classes; that
     is the variant ``published``, with the divisor of the authors' code. It is not for multi-label
     data. A class without a positive in the batch is left out of that batch's risk.
     """
 
-    prior: tuple[float, ...] | None = None  # pi: share of positives among a client's blank images,
-    # one for all classes or one per class; needed where a class has positives only
-    risk: Literal["non-negative", "softmax"] = "non-negative"  # per class, or one class an image
+    prior: tuple[float, ...] | None = None  # pi: share of positives among unannotated images, one
+    # for all classes or one per class; required if a class has positives only
+    risk: Literal["non-negative", "softmax"] = "non-negative"  # per class, or one class per image
     softmax_weight: float = 1.0  # of the terms on unlabelled images in the softmax risk
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -64,9 +63,9 @@ class FedPU(FedAvgPL):
         classes = len(owned)
         if self.prior is None and bool(owned.any()):
             raise UserError(
-                f"client {data.name!r} has positives and blanks in {int(owned.sum())} of "
-                f"{classes} classes; set method.prior to the share of positives among the blanks, "
-                "one number for all classes or one per class, such as prior = [0.1]"
+                f"client {data.name!r} has positives but no negatives in {int(owned.sum())} of "
+                f"{classes} classes; set method.prior to the share of positives among unannotated "
+                "images, one number for all classes or one per class, such as prior = [0.1]"
             )
         shares = self.prior or (0.0,)
         if len(shares) not in (1, classes):
@@ -81,13 +80,13 @@ class FedPU(FedAvgPL):
         prior = local.state["prior"]
         positive = batch.known & (batch.labels == 1)
         if self.risk == "softmax":
-            log_shares = F.logsigmoid(logits)  # the head gives log-odds of shares
+            log_shares = F.logsigmoid(logits)  # the head returns log-odds of softmax probabilities
             return softmax_risk(log_shares, positive, owned, prior, self.softmax_weight)
         labels, known = self.supervision(batch)
         binary = known & ~owned
         supervised = masked_bce(logits, labels, binary, local.state["positive_weight"])
         risks, has_positive = nonnegative_risk(logits, positive & owned, ~batch.known, prior)
-        # Every class that is trained in this batch counts the same.
+        # All classes that are trained in this batch have the same weight.
         binary_count, owned_count = binary.any(0).sum(), (has_positive & owned).sum()
         share = binary_count / (binary_count + owned_count).clamp(min=1)
         unlabelled = risks.sum() / owned_count.clamp(min=1)

@@ -1,4 +1,4 @@
-"""FedRS (Li and Zhan, KDD 2021): damped logits for classes that a client lacks."""
+"""FedRS (Li and Zhan, KDD 2021): scaled logits for the missing classes of a client."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from fedquilt.training.method import Local, State
 
 @dataclass(frozen=True, kw_only=True)
 class FedRS(FedAvg):
-    """FedAvg in which head rows of classes a client lacks are pushed away less.
+    """FedAvg with smaller updates of the head rows of classes that a client lacks.
 
-    While training, the logit of such a class is multiplied by alpha; predictions use plain logits.
-    With alpha = 1 it is FedAvg, with alpha = 0 the rows of lacking classes rest.
+    In training, the logit of such a class is multiplied by alpha; predictions use plain logits.
+    With alpha = 1 it is FedAvg; with alpha = 0 the rows of missing classes are left unchanged.
 
-    Deviations: the paper damps a softmax, where classes compete. With one sigmoid per class only
-    the size of a row's own steps changes. A blank label stays a 0, unlike in most methods here: a
-    loss that skips it would leave nothing to damp. The bias is damped with its row; the authors'
-    code drops it.
+    Deviations: the paper scales the logits of a softmax, where classes compete. With one sigmoid
+    per class, only the size of a row's own steps changes. Unannotated labels are treated as
+    negatives, unlike in most methods here: if they were masked out, the scaling would have no
+    effect. The bias is scaled with its row; the authors' code drops it.
     """
 
-    alpha: float = 0.5  # factor of the logits of classes that the client lacks, 0 to 1
-    restriction: Restriction = "annotated"  # classes a client has: those it annotates, those with
-    # annotated positives, or by degrees, by the frequency of positives as in the authors' code
+    alpha: float = 0.5  # factor of the logits of missing classes, 0 to 1
+    restriction: Restriction = "annotated"  # a client has the classes that it annotates, or those
+    # with annotated positives; frequency: graded by positives, as in the authors' code
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:

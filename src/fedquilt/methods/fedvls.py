@@ -39,7 +39,7 @@ class FedVLS(WeightedAveraging):
     within a class are meaningful.
     """
 
-    positive_weight: PositiveWeight = "none"  # the prior in the logits takes its place
+    positive_weight: PositiveWeight = "none"  # replaced by the prior in the logits
     calibration: bool = True  # the client's prior in the logits
     distillation: float = 0.1  # lambda: strength of distilling the received model
     suppression: float = 0.005  # beta: strength of the penalty on logits of negatives

@@ -22,19 +22,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class FLAG(WeightedAveraging):
-    """FedAvg in which a client counts by the variety of its positives instead of its images.
+    """Clients are weighted by the variety of their positives instead of their number of images.
 
-    Its weight, one for the whole model, is the sum over classes of (positives of the class) to
-    the power alpha. A client without positives does not count; where nobody in a cohort has any,
-    images count. The paper's way to simulate clients, CMDA, is the partition ``k-modes``.
+    A client's weight, for the whole model, is the sum over classes of (number of positives) to the
+    power alpha. A client without positives has weight 0; if no client of the cohort has any, they
+    are weighted by images. The paper's partition of clients, CMDA, is the partition ``k-modes``.
 
-    Made for complete labels; of partial ones, annotated positives are counted. The paper's best
-    alpha is not known here: the default is that of a third party's code.
+    The paper assumes complete labels; here only annotated positives are counted. The paper's best
+    alpha is not known; the default is taken from third-party code.
     """
 
     positive_weight: PositiveWeight = "none"  # w_c, from annotated entries only
-    weighting: Weighting = "samples"  # of clients that have no positives at all, among themselves
-    alpha: float = 0.3  # 0: how many classes have positives; 1: how many positives there are
+    weighting: Weighting = "samples"  # of clients if none of the cohort has positives
+    alpha: float = 0.3  # 0: the number of classes with positives; 1: the number of positives
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
@@ -43,7 +43,7 @@ class FLAG(WeightedAveraging):
     def survey(self, data: ClientData) -> Update:
         if not bool(data.positive_counts().any()):
             log.warning(
-                "client %r has no annotated positive: under flag it does not count", data.name
+                "client %r has no annotated positive, so flag gives it no weight", data.name
             )
         return super().survey(data)
 
@@ -59,6 +59,6 @@ class FLAG(WeightedAveraging):
 
 
 def label_variety(positives: Tensor, alpha: float) -> float:
-    """The sum of count ** alpha over classes; an absent class adds 0, also where alpha is 0."""
+    """Sum of count ** alpha over classes; a class without positives adds 0 even if alpha is 0."""
     counts = positives.to(torch.float64)
     return float(torch.where(counts > 0, counts**alpha, 0.0).sum())

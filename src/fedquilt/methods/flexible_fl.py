@@ -17,17 +17,17 @@ from fedquilt.training.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class FlexibleFL(WeightedAveraging):
-    """Share the backbone, and keep each client's head at home: sites need no label in common.
+    """Average the backbone and keep heads private: clients need no class in common.
 
-    Every client has a model of its own. Head rows of classes it does not annotate stay as they
-    were initialised, so they tell nothing.
+    Every client has its own model. Head rows of classes that it does not annotate keep their
+    initial values, so their predictions are meaningless.
 
-    The authors train the private heads further once the shared backbone is done: set
-    ``shared_rounds``, and in all rounds after these nothing is shared any more.
+    The authors train the private heads further after the shared backbone: set ``shared_rounds``;
+    in later rounds nothing is shared.
     """
 
     weighting: Weighting = "uniform"  # of clients, for everything that is shared
-    shared_rounds: int | None = None  # rounds that train the backbone; all, if left out
+    shared_rounds: int | None = None  # rounds that train the backbone; left out: all
 
     also_broadcast: ClassVar[tuple[str, ...]] = ("first_head",)
 
@@ -53,7 +53,7 @@ class FlexibleFL(WeightedAveraging):
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         head = {name: weights[name] for name in local.layout.head}
         if self._is_private(local.round_index):
-            weights = local.received["weights"]  # batch norm's statistics stay, too
+            weights = local.received["weights"]  # batch-norm statistics are not updated either
         return self.weights_update(local, weights), {**local.state, "head": head}
 
     def global_weights(self, server: State) -> Weights | None:

@@ -20,34 +20,32 @@ from fedquilt.training.averaging import HeadRows, WeightedAveraging
 from fedquilt.training.method import Local, State
 
 SMALLEST_HALF = 2  # batch norm cannot train on one image
-# In a client's state while the halves have changed roles. It is the name that says so, not the
-# number: for that a GPU would have to be waited for.
+# A key of the client's state while the halves are swapped. Its presence is the flag, as reading its
+# value would synchronise the GPU.
 SWAPPED = "swapped"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FPSL(WeightedAveraging):
-    """Average a head row over its annotators only; train head and body on different images.
+    """Average head rows over their annotators only; train head and body on different images.
 
-    Each step the head learns from one half of the client's images, on features at rest, and the
-    body from the other half, seen through the head as a plain gradient step would leave it. So
-    the body cannot lean on what the head has learnt by heart. The halves change roles after every
-    round of the client. With plain SGD a step is first one of the head, then one of the body.
+    In each step the head is trained on one half of the client's images, with fixed features, and
+    the body on the other half, through the head after a plain gradient step. So the body cannot
+    rely on what the head has memorised. The halves swap after every round of the client. With plain
+    SGD, a step is a step of the head followed by one of the body.
 
-    The paper's solver of the two nested problems is not known here: one inner step, halves of
-    equal size and their change of roles are ours. The training loss is the sum of both halves'.
-    A client with fewer than four images trains jointly.
+    The paper's solver of the bilevel problem is not known: one inner step, halves of equal size and
+    their swap are our choices. The training loss is the sum of the losses of both halves. A client
+    with fewer than four images trains jointly.
     """
 
     positive_weight: PositiveWeight = "odds"  # w_c, from annotated entries only
     positive_weight_cap: float | None = 100.0  # the largest positive weight
-    head_rows: HeadRows = "annotated"  # whose head rows count: annotators', by images or positives
-    decoupling: bool = True  # head and body learn from different halves; off: only the averaging
-    unrolled: bool = False  # the body's gradient also runs through the head's step: second order
-    head_lr: float | None = (
-        None  # of the head step that the body sees, always; training.lr if left out
-    )
-    split_seed: int = 0  # of the halves, which are drawn once for each client
+    head_rows: HeadRows = "annotated"  # weights of head rows: annotated images, or positives
+    decoupling: bool = True  # train head and body on different halves; False: averaging only
+    unrolled: bool = False  # second order: the body's gradient also runs through the head's step
+    head_lr: float | None = None  # of the inner head step, constant; left out: training.lr
+    split_seed: int = 0  # of the halves, which are drawn once per client
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "aggregation-only": {"decoupling": False},
@@ -57,14 +55,14 @@ class FPSL(WeightedAveraging):
         head = local.model.head
         if self.decoupling and (isinstance(head, MapHead) or not list(head.parameters())):
             raise UserError(
-                f"fpsl trains the head apart from the body, and a {type(head).__name__} cannot be: "
-                "it needs trained rows on pooled features; use the linear head, or "
+                "fpsl trains the head apart from the body, which needs trained rows on pooled "
+                f"features, found a {type(head).__name__}; use the linear head, or set "
                 "decoupling = false"
             )
         return local.state
 
     def pools(self, local: Local) -> tuple[Pool, ...]:
-        """The images that train the head, and those that train the body."""
+        """Return the images that train the head, and those that train the body."""
         (pool,) = super().pools(local)
         if not self.decoupling:
             return (pool,)
@@ -79,7 +77,7 @@ class FPSL(WeightedAveraging):
             return super().loss(local, batch)
         body_batch = batch.beside[0]
         head = local.model.head
-        features = resting_features(local.model.backbone, batch.views[0], tracked=self.unrolled)
+        features = evaluation_features(local.model.backbone, batch.views[0], tracked=self.unrolled)
         head_loss = self.supervised_loss(local, head(features.detach()), batch)
 
         start = {name: w.detach().requires_grad_() for name, w in head.named_parameters()}
@@ -99,11 +97,11 @@ class FPSL(WeightedAveraging):
         return self.weights_update(local, weights), kept
 
 
-def resting_features(backbone: nn.Module, images: Tensor, *, tracked: bool) -> Tensor:
-    """Features in evaluation mode: no batch-norm statistic moves, and none is of this batch.
+def evaluation_features(backbone: nn.Module, images: Tensor, *, tracked: bool) -> Tensor:
+    """Return features in evaluation mode; batch norm neither uses the batch nor is updated.
 
-    Untracked, it is the weights that are detached, not the pass: so autocast, which keeps its casts
-    of weights, cannot take one without a gradient into the pass that needs it.
+    If not tracked, the weights are detached rather than the features: autocast caches casts of
+    weights, and a cast without gradient must not be reused where a gradient is needed.
     """
     weights = {name: w if tracked else w.detach() for name, w in backbone.named_parameters()}
     backbone.eval()

@@ -22,17 +22,17 @@ from fedquilt.training.schedules import gaussian_ramp
 
 @dataclass(frozen=True, kw_only=True)
 class FSSL(WeightedAveraging):
-    """Hold missing labels to the received model's prediction on another view of the image.
+    """Distil the received model's prediction on another view of the image for missing labels.
 
     An interpretation: neither the paper's exact loss nor FedLSM's multi-label form of it could be
-    verified. Where the paper raises the weight of annotated sites, here, where every site
-    annotates something, that weight acts class by class and so on head rows only.
+    verified. The paper raises the weight of annotated clients; here every client annotates some
+    class, so that weight applies per class, and only to head rows.
     """
 
-    head_rows: HeadRows = "annotated"  # whose head rows count, see ``labelled_weight``
-    strength: float = 1.0  # lambda: of the consistency, once ramped up
-    ramp_rounds: int = 30  # over which the consistency grows to its strength
-    labelled_weight: float = 1.0  # rho: of annotators in a head row's mean; others get the rest
+    head_rows: HeadRows = "annotated"  # weights of head rows, see ``labelled_weight``
+    strength: float = 1.0  # lambda: of the consistency loss after the ramp
+    ramp_rounds: int = 30  # rounds in which it grows to its full strength
+    labelled_weight: float = 1.0  # rho: share of annotators in a head row; others have 1 - rho
 
     def __post_init__(self) -> None:
         if not 0 <= self.labelled_weight <= 1:
@@ -45,7 +45,7 @@ class FSSL(WeightedAveraging):
     def parts(self) -> Mapping[str, DeclaredPart]:
         if self.labelled_weight == 1:
             return {}
-        # The head once more, weighted by the images on which the class is not annotated.
+        # A second copy of the head, weighted by the images without an annotation of the class.
         return {"other_rows": head_rows_mean("annotated or not")}
 
     def begin(self, local: Local) -> State:
@@ -71,7 +71,7 @@ class FSSL(WeightedAveraging):
         change = mean_change(totals)
         if "other_rows" in totals.expected:
             rows = {name: change[name] for name in totals.expected["head"].value}
-            others = totals.mean("other_rows", otherwise=rows)  # of a class that all annotate
+            others = totals.mean("other_rows", otherwise=rows)  # rows of classes that all annotate
             rho = self.labelled_weight
             change |= {name: rho * rows[name] + (1 - rho) * others[name] for name in rows}
         return self.moved(server, change, moved_buffers(server["weights"], totals))

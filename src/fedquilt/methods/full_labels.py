@@ -1,4 +1,4 @@
-"""FedAvg with 100 % labels: a federation's upper bound, had every site annotated everything."""
+"""FedAvg with 100 % labels: the upper bound, as if every client had annotated every class."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from fedquilt.methods.fedavg import FedAvg
 
 @dataclass(frozen=True, kw_only=True)
 class FullLabels(FedAvg):
-    """FedAvg on the same clients with every label revealed; possible in simulation only."""
+    """FedAvg on the same clients with complete labels; possible in simulation only."""
 
     needs_complete_labels: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Local only: the lower bound, each client alone with its own images and labels."""
+"""Local only: the lower bound, each client trains alone on its own images and labels."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fedquilt.training.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class LocalOnly(WeightedAveraging):
-    """Every client trains on from its own last weights; no weights are exchanged.
+    """Every client continues from its own last weights; no weights are exchanged.
 
-    Head rows of classes a client does not annotate stay as they were initialised.
+    Head rows of classes that a client does not annotate keep their initial values.
     """
 
     def expected_update(self, received: State, task: Task) -> Update:

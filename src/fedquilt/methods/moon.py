@@ -1,4 +1,4 @@
-"""MOON (Li, He and Song, CVPR 2021): features contrasted with two models."""
+"""MOON (Li, He and Song, CVPR 2021): model-contrastive federated learning."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from fedquilt.training.method import Local, State
 
 @dataclass(frozen=True, kw_only=True)
 class Moon(FedAvgPL):
-    """FedAvg-PL plus mu times a contrast: near the received model, far from the client's last ones.
+    """FedAvg-PL plus mu times a contrastive loss between the features of models.
 
-    What is compared is a projection of the features, on which the head sits. In a client's first
-    round there is no last model and so no contrast. With mu = 0 it is FedAvg-PL on the same
-    network. The contrast needs no labels, so that nothing of it changes for several labels.
+    Features are drawn towards those of the received model, and away from those of the client's last
+    models. They are taken after a projection, below the head. A client's first round has no last
+    model, and so no contrastive loss. With mu = 0 it is FedAvg-PL on the same network. The loss
+    uses no labels, so it is the same for multi-label data.
     """
 
-    mu: float = 1.0  # strength of the contrast
-    temperature: float = 0.5  # tau: what cosines are divided by
+    mu: float = 1.0  # strength of the contrastive loss
+    temperature: float = 0.5  # tau: divides the cosines
     buffer_size: int = 1  # last local models a client keeps
-    projection: int | None = 256  # width of the projection, unless the recipe's model says one;
-    # none: the features as they are
+    projection: int | None = 256  # width of the projection, unless the recipe's model sets it;
+    # None: no projection
 
     def __post_init__(self) -> None:
         if not self.temperature > 0 or self.buffer_size < 0:

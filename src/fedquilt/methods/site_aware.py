@@ -41,7 +41,7 @@ class SiteAware(WeightedAveraging):
     invariant to that scale. Grey images enter a one-channel backbone, with no convolution to 3.
     """
 
-    positive_weight: PositiveWeight = "none"  # the balance of the classes takes its place
+    positive_weight: PositiveWeight = "none"  # replaced by the balance of the classes
     balanced: bool = True  # positives and negatives of a class have the same total weight
     weight_cap: float = 100.0  # the largest weight of a label
     width: int = 512  # of the class features and the graph network

@@ -29,25 +29,25 @@ ROWS = "head.weight"
 
 @dataclass(frozen=True, kw_only=True)
 class SphereFed(WeightedAveraging):
-    """All clients learn features on one sphere against one fixed head of orthonormal rows.
+    """Train features on the unit sphere for one fixed head of orthonormal rows.
 
     Scores are fitted to labels by squared error. In the last round of a run nothing is trained:
-    clients send ``squares`` and ``products`` (sums over features and labels) in place of weights,
+    clients send ``squares`` and ``products`` (sums over features and labels) instead of weights,
     and the server computes the head from them in closed form, by ridge regression.
 
-    Deviations: labels are masked, also in the closed form, class by class. Two positives cannot
-    both score 1 on orthonormal rows; ``target`` says what is asked for, and with ``fit`` set to
-    cross-entropy a score need only be on the right side of one half. The strength of the ridge
-    and the scale are ours. In the last round clients still run their steps, and drop what comes of
-    them.
+    Deviations: labels are masked per class, also in the closed form. Two positives cannot both
+    score 1 on orthonormal rows; ``target`` sets the value to fit, and with ``fit`` set to
+    cross-entropy a score only has to be on the right side of one half. The strength of the ridge
+    and the scale are our choices. In the last round clients still run their steps, and discard the
+    result.
     """
 
     positive_weight: PositiveWeight = "none"  # w_c, from annotated entries only
     target: Literal["multihot", "scaled"] = "multihot"  # 1, or 1 / sqrt(positives of the image)
-    fit: Literal["squares", "cross-entropy"] = "squares"  # of scores to labels, while training
-    scale: float = 16.0  # of scores in the cross-entropy, whose logit is 0 at a score of one half
-    calibrate: bool = True  # FFC: spend the last round on the closed form, if it is not the only
-    ridge: float = 1.0  # lambda of the closed form, where a feature counts 1
+    fit: Literal["squares", "cross-entropy"] = "squares"  # loss of scores in training
+    scale: float = 16.0  # of scores in the cross-entropy; a score of one half has logit 0
+    calibrate: bool = True  # FFC: use the last round for the closed form, unless it is the only one
+    ridge: float = 1.0  # lambda of the closed form; all features have norm 1
 
     def __post_init__(self) -> None:
         if not self.ridge > 0 or not self.scale > 0:
@@ -58,7 +58,7 @@ class SphereFed(WeightedAveraging):
         return replace(wanted, head="sphere")
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
-        # A run of one round trains in it: there would be nothing to calibrate.
+        # A single round trains: there would be nothing to calibrate.
         rounds_left = torch.tensor(max(task.round_count, 2))
         return super().init_server(weights, task, survey) | {"rounds_left": rounds_left}
 
@@ -77,29 +77,29 @@ class SphereFed(WeightedAveraging):
 
     @property
     def provenance(self) -> Mapping[str, Provenance]:
-        # Both or none: squares without products would say that the class is never present.
+        # Both or none: squares without products would reveal that the class has no positives.
         sums: dict[str, Provenance] = {"squares": "sides", "products": "sides"}
         return {**super().provenance, **(sums if self.calibrate else {})}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         scores = scores_of(local.model(batch.views[0]).logits)
-        labels, believed = self.supervision(batch)
+        labels, known = self.supervision(batch)
         if self.fit == "cross-entropy":
             logits = self.scale * (scores - MIDDLE)
-            return masked_bce(logits, labels, believed, local.state["positive_weight"])
-        positives = believed & (labels == 1)
+            return masked_bce(logits, labels, known, local.state["positive_weight"])
+        positives = known & (labels == 1)
         share = positives.sum(1, keepdim=True).clamp(min=1).rsqrt()  # 1 / sqrt(m)
         targets = positives * (share if self.target == "scaled" else torch.ones_like(share))
         weights = torch.where(positives, local.state["positive_weight"], 1.0)
-        return masked_mean(weights * (scores - targets).square(), believed)
+        return masked_mean(weights * (scores - targets).square(), known)
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         if "calibrating" not in local.received:
             return super().finish(local, weights, steps)
         features = on_sphere(local.predict(local.received["weights"], "plain").features)
         data = local.data
-        believed = data.known if self.unannotated == "skip" else torch.ones_like(data.known)
-        squares, products = class_moments(features, data.positives(), believed)
+        known = data.known if self.unannotated == "skip" else torch.ones_like(data.known)
+        squares, products = class_moments(features, data.positives(), known)
         return {"squares": Sum(squares), "products": Sum(products)}, local.state
 
     def update(self, server: State, totals: Totals) -> State:

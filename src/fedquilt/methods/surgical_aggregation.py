@@ -12,21 +12,21 @@ from fedquilt.training.method import Stage
 
 @dataclass(frozen=True, kw_only=True)
 class SurgicalAggregation(WeightedAveraging):
-    """Average the body over all clients, and each head row over those that annotate its class.
+    """Average the body over all clients, and each head row over the annotators of its class.
 
-    A client counts once, whatever it holds; a row without an annotator in the cohort rests. The
-    loss contains annotated labels only, as for a client that has no other outputs.
+    All clients have the same weight. A head row without an annotator in the cohort is left
+    unchanged. The loss uses annotated labels only, as if a client had no other outputs.
 
-    The authors' code trains each client's head alone before the first round, with the backbone at
-    rest: set ``head_steps``. A client that is not drawn into the first round goes without.
+    The authors' code first trains each client's head alone, with the backbone frozen, before the
+    first round: set ``head_steps``. A client that is not in the first cohort skips this.
 
     Not covered: that code keeps batch norm at its pretrained statistics (they call it FedBN+).
     """
 
     positive_weight: PositiveWeight = "none"  # w_c, from annotated entries only
     weighting: Weighting = "uniform"  # of clients, for everything but head rows
-    head_rows: HeadRows = "annotators"  # whose head rows count: annotators, as much as the body
-    head_steps: int = 0  # steps of the head alone, at the start of the first round
+    head_rows: HeadRows = "annotators"  # weights of head rows: annotators only, as in the body
+    head_steps: int = 0  # steps that train the head alone, in the first round
 
     def __post_init__(self) -> None:
         if self.head_steps < 0:

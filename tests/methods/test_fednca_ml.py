@@ -128,7 +128,7 @@ def test_scale_is_part_of_the_scores() -> None:
     assert _loss(cosines, scale=10.0) == pytest.approx(expected.item(), abs=1e-6)
 
 
-def test_unannotated_cells_are_in_none_of_the_losses() -> None:
+def test_unannotated_entries_are_in_none_of_the_losses() -> None:
     known = tensor([[True, True, False]])
     method = FedNCAML(rejection=1.0, compaction=1.0)
     # Left: class 0 present, -log 0.69349; class 1 absent, -log(1 - 0.83658), which is rejected by

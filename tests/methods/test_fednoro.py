@@ -166,7 +166,7 @@ def _judged(change: float, images: float, clean: float) -> dict[str, Gather]:
 
 
 @pytest.mark.parametrize("backbone", ["small-cnn", "small-resnet"])
-def test_where_nobody_annotated_everything_distances_change_nothing(backbone: str) -> None:
+def test_if_no_client_is_complete_distances_change_nothing(backbone: str) -> None:
     """By SGD: Adam makes a full step of a gradient's last bit."""
 
     def trained(annotated: tuple[tuple[int, ...], ...], **settings: object):  # type: ignore[no-untyped-def]

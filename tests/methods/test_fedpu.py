@@ -110,14 +110,14 @@ def _positives_only(
 
 
 @pytest.mark.parametrize("garbage", [1, 7])
-def test_garbage_in_blank_labels_changes_no_bit(garbage: int) -> None:
+def test_garbage_in_unannotated_labels_changes_no_bit(garbage: int) -> None:
     method = make_method("fedpu", prior=(0.3,))
     clean = _positives_only(0.5).train(method)
     assert same_bits(clean, _positives_only(0.5, garbage=garbage).train(method))
 
 
-def test_it_learns_from_positives_and_blanks() -> None:
-    """40 % of images are positive, half of them marked: among blank ones 0.2 / 0.8 = 0.25 are.
+def test_it_learns_from_positives_and_unannotated_images() -> None:
+    """40 % of images are positive, half of them annotated: among the others 0.2 / 0.8 = 0.25 are.
 
     2 clients of 60 images, 12 rounds, tested on 200 new images; the first ranks nearly all pairs
     of a class right, binary cross-entropy on positives alone cannot rank.
@@ -144,7 +144,7 @@ def _auc(federation: Federation, method: FedPU) -> float:
 
 
 def test_classes_of_both_kinds_count_the_same() -> None:
-    """Class 0 has positives only, class 1 negatives too, class 2 is blank and not trained."""
+    """Class 0 has positives only, class 1 negatives too, class 2 is unannotated and not trained."""
     logits = tensor([[1.0, 0.0, 5.0], [0.0, 0.0, 5.0], [-1.0, 0.0, 5.0]], requires_grad=True)
     known = tensor([[True, True, False], [False, True, False], [False, True, False]])
     labels = tensor([[1, 1, 0], [0, 0, 0], [0, 0, 0]], dtype=torch.uint8)

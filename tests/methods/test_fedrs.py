@@ -38,7 +38,7 @@ def test_a_client_without_positives_is_damped_everywhere() -> None:
     assert logit_scale("frequency", nothing, nothing, alpha=0.25).tolist() == [0.25, 0.25]
 
 
-def test_an_annotated_class_without_positives_is_had_or_lacked() -> None:
+def test_an_annotated_class_without_positives_is_present_or_missing() -> None:
     positives, annotated = tensor([2, 0, 0]), tensor([5, 5, 0])
     assert logit_scale("annotated", positives, annotated, alpha=0.1).tolist() == [
         1.0,
@@ -48,7 +48,7 @@ def test_an_annotated_class_without_positives_is_had_or_lacked() -> None:
     assert logit_scale("present", positives, annotated, alpha=0.0).tolist() == [1.0, 0.0, 0.0]
 
 
-def test_the_push_on_a_lacking_row_is_damped_twice() -> None:
+def test_the_update_of_a_missing_row_is_scaled_twice() -> None:
     # d loss / dz = r (sigmoid(r z) - y): with z = 2, y = 0, r = 0.5 it is 0.5 * sigmoid(1).
     logit = tensor([[2.0]], dtype=torch.float64, requires_grad=True)
     masked_bce(logit * 0.5, tensor([[0.0]], dtype=torch.float64), tensor([[True]])).backward()
@@ -63,7 +63,7 @@ def test_without_damping_it_is_fedavg_bit_for_bit() -> None:
     assert not same_bits(federation.train(make_method("fedrs")), fedavg)
 
 
-def test_alpha_zero_leaves_rows_of_lacking_classes_at_rest() -> None:
+def test_alpha_zero_leaves_rows_of_missing_classes_unchanged() -> None:
     federation = make_federation(annotated=((0, 1, 2),), rounds=1)
     method = make_method("fedrs", alpha=0.0, restriction="present")
     data = federation.clients["site-0"]
@@ -74,14 +74,14 @@ def test_alpha_zero_leaves_rows_of_lacking_classes_at_rest() -> None:
     assert not torch.equal(trained[0], initial[0])
 
 
-def test_alpha_zero_leaves_rows_of_unannotated_classes_at_rest_by_default() -> None:
+def test_alpha_zero_leaves_rows_of_unannotated_classes_unchanged_by_default() -> None:
     federation = make_federation(annotated=((0, 2),), rounds=1)
     initial = federation.task.build_network().head
-    for alpha, rests in ((0.0, True), (0.5, False)):
+    for alpha, is_unchanged in ((0.0, True), (0.5, False)):
         trained = _after_a_round(federation, alpha)
         for entry in ("weight", "bias"):
             same = torch.equal(trained[f"head.{entry}"][1], getattr(initial, entry)[1])
-            assert same is rests
+            assert same is is_unchanged
         assert not torch.equal(trained["head.weight"][0], initial.weight[0])
 
 
@@ -95,7 +95,7 @@ def _after_a_round(federation, alpha: float):  # type: ignore[no-untyped-def]
     return read_weights(workspace.training)
 
 
-def test_alpha_zero_costs_ln_2_for_every_lacking_label() -> None:
+def test_alpha_zero_costs_ln_2_for_every_missing_label() -> None:
     known = tensor([[False, False]])
     method = FedRS(alpha=0.0)
     logits = tensor([[3.0, -7.0]])

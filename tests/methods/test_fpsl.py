@@ -345,7 +345,7 @@ def test_other_methods_can_have_its_averaging(name: str) -> None:
     assert torch.as_tensor(rows.weight).tolist() == [21, 21, 0]
 
 
-def test_a_row_without_an_annotator_in_the_cohort_rests() -> None:
+def test_a_row_without_an_annotator_in_the_cohort_is_left_unchanged() -> None:
     method = make_method("fpsl")
     method = replace(method, training=replace(method.training, weight_decay=0.1))
     federation = make_federation()

@@ -47,7 +47,7 @@ def scenes_of(states: StatesInMemory, client: str) -> Weights:
     return scenes
 
 
-def test_what_is_told_of_scenes_cannot_be_summed_securely() -> None:
+def test_scene_summaries_cannot_be_summed_securely() -> None:
     parts = {part.name: part for part in sent_parts("scene-gcn")}
     assert list(parts) == ["body", "head", "buffers", "scenes", "training_loss"]
     # 6 scenes, 64 features, 5 classes
@@ -95,7 +95,7 @@ def test_each_client_gets_its_own_matrices_mixed_by_similarity() -> None:
     for client, value in (("a", 2.0), ("ward / b", 3.0)):  # a state's names have no slash
         mixed = addressed(payload, client)["mixed"]["matrices"]
         torch.testing.assert_close(mixed, value * torch.ones(1, 2, 2))
-    assert addressed(payload, "somebody new")["mixed"] == {}
+    assert addressed(payload, "newcomer")["mixed"] == {}
 
 
 @pytest.mark.parametrize(("matrices", "expected"), [("shares", 8.0), ("counts", 2.0)])
@@ -116,16 +116,16 @@ def test_counting_goes_on_from_the_mixed_matrices(matrices: str, expected: float
 
 
 @pytest.mark.parametrize(("variant", "per_image"), [({}, True), ({"matrices": "counts"}, False)])
-def test_what_a_client_tells(variant: dict[str, str], per_image: bool) -> None:
+def test_what_a_client_sends(variant: dict[str, str], per_image: bool) -> None:
     assert variant in ({}, SceneGCN.variants["released"])
     federation = make_federation(annotated=TWO, rounds=1)
     server, states = trained(federation, make_method("scene-gcn", **variant))
     for client in federation.clients:
-        own, told = scenes_of(states, client), server["scenes"][client]
-        assert torch.equal(told["prototypes"], own[CENTRES])
+        own, sent = scenes_of(states, client), server["scenes"][client]
+        assert torch.equal(sent["prototypes"], own[CENTRES])
         images = own[COUNTS].clamp(min=1)[:, None, None] if per_image else 1.0
-        assert torch.equal(told["matrices"], own[MATRICES] / images)
-        assert torch.equal(told["used"], (own[COUNTS] > 0).float())
+        assert torch.equal(sent["matrices"], own[MATRICES] / images)
+        assert torch.equal(sent["used"], (own[COUNTS] > 0).float())
 
 
 def test_a_client_alone_keeps_what_it_counted() -> None:
@@ -224,10 +224,10 @@ def test_linear_scenes_are_averaged_and_their_rows_are_the_prototypes() -> None:
     federation = make_federation(annotated=TWO, rounds=2)
     method = make_method("scene-gcn", scenes="linear")
     server, states = trained(federation, method)
-    told = [server["scenes"][client]["prototypes"] for client in ("site-0", "site-1")]
-    assert not torch.equal(told[0], told[1])
+    sent = [server["scenes"][client]["prototypes"] for client in ("site-0", "site-1")]
+    assert not torch.equal(sent[0], sent[1])
     # Equally many images: the mean of what both sent is what everybody goes on with.
-    expected = (told[0] + told[1]) / 2
+    expected = (sent[0] + sent[1]) / 2
     torch.testing.assert_close(server["weights"]["head.scores.weight"], expected)
     assert CENTRES not in scenes_of(states, "site-0")
 

@@ -54,7 +54,7 @@ def test_no_graph_and_no_edges_leave_a_site() -> None:
     assert all(part.can_be_summed_securely for part in parts)
 
 
-def test_the_server_tells_no_graph_but_the_first() -> None:
+def test_the_server_broadcasts_no_graph_but_the_first() -> None:
     federation = make_federation(annotated=TWO)
     method = make_method("site-aware")
     server, _ = trained(federation, method)

@@ -41,7 +41,7 @@ def test_squared_errors_by_hand() -> None:
     assert _loss(SphereFed(target="scaled")) == pytest.approx(0.2714466, abs=1e-6)
 
 
-def test_blank_labels_have_no_error_and_count_as_no_positive() -> None:
+def test_unannotated_labels_have_no_error_and_count_as_no_positive() -> None:
     known = tensor([[True, False], [True, True]])
     assert _loss(SphereFed(), known) == pytest.approx((0 + 0.25 + 0.25) / 3)
     assert _loss(SphereFed(target="scaled"), known) == pytest.approx((0 + 0.25 + 0.25) / 3)

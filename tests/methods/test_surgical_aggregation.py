@@ -51,7 +51,7 @@ def test_rows_are_means_over_their_annotators(entry: str) -> None:
     assert not torch.equal(together[entry], before[entry])
 
 
-def test_a_row_without_an_annotator_in_the_cohort_rests() -> None:
+def test_a_row_without_an_annotator_in_the_cohort_is_left_unchanged() -> None:
     before, after = _after_a_round(_decaying("surgical-aggregation"), ["site-0"])
     assert torch.equal(before["head.weight"][1:], after["head.weight"][1:])
     assert not torch.equal(before["head.weight"][0], after["head.weight"][0])
@@ -66,7 +66,7 @@ def test_with_full_labels_it_is_the_uniform_mean_bit_for_bit() -> None:
     assert same_bits(found, federation.train(uniform))
 
 
-def test_the_head_goes_first_with_the_backbone_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_head_goes_first_with_the_backbone_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the first stage of the first round the head alone has moved; later rounds have none."""
     method = make_method("surgical-aggregation", head_steps=5)
     federation = make_federation(annotated=((0, 1, 2),))

@@ -57,7 +57,7 @@ def test_a_prior_of_nothing_has_finite_log_odds() -> None:
     assert prior.tolist() == pytest.approx([0.1, 0.5, 0.9])  # 1 / (8 + 2)
 
 
-# (j) 3 to 6: which cells are tagged
+# (j) 3 to 6: which entries are tagged
 
 
 def test_half_of_each_side_is_tagged_surest_first() -> None:
@@ -68,12 +68,12 @@ def test_half_of_each_side_is_tagged_surest_first() -> None:
 
 def test_a_score_of_zero_looks_absent() -> None:
     all_of_them = torch.ones(1)
-    cells = torch.ones(3, 1, dtype=torch.bool)
-    tags = tag_missing_labels(_no_tags(3), torch.zeros(3, 1), cells, all_of_them, all_of_them)
+    entries = torch.ones(3, 1, dtype=torch.bool)
+    tags = tag_missing_labels(_no_tags(3), torch.zeros(3, 1), entries, all_of_them, all_of_them)
     assert tags.flatten().tolist() == [0, 0, 0]
 
 
-def test_small_shares_of_few_cells_tag_nothing_by_floor_and_one_by_ceil() -> None:
+def test_small_shares_of_few_entries_tag_nothing_by_floor_and_one_by_ceil() -> None:
     everywhere = torch.ones(8, 1, dtype=torch.bool)
     shares = torch.tensor([0.005]), torch.tensor([0.01])
     tags = tag_missing_labels(_no_tags(8), SCORES, everywhere, *shares)
@@ -97,16 +97,16 @@ def test_tagging_dries_up_as_the_card_counts() -> None:
     assert productive == 208
 
 
-def test_tags_are_for_ever_and_only_in_open_cells() -> None:
+def test_tags_are_for_ever_and_only_in_open_entries() -> None:
     generator = torch.Generator().manual_seed(0)
-    open_cells = torch.rand(40, 3, generator=generator) < 0.6
+    open_entries = torch.rand(40, 3, generator=generator) < 0.6
     tags = _no_tags(40, 3)
     for _ in range(6):
         score = torch.rand(40, 3, generator=generator) - 0.5
-        new = tag_missing_labels(tags, score, open_cells, *(torch.full((3,), 0.2),) * 2)
+        new = tag_missing_labels(tags, score, open_entries, *(torch.full((3,), 0.2),) * 2)
         was_tagged = tags != NO_TAG
         assert torch.equal(new[was_tagged], tags[was_tagged])
-        assert bool((new[~open_cells] == NO_TAG).all())
+        assert bool((new[~open_entries] == NO_TAG).all())
         tags = new
     assert bool((tags != NO_TAG).any())
 
@@ -157,7 +157,7 @@ def test_prototypes_are_weighted_by_their_counts() -> None:
     assert _mean_of([(1.0, 5.0), (999.0, 0.0)]) == 1.0  # a side without samples says nothing
 
 
-def test_learning_degree_counts_decided_cells() -> None:
+def test_learning_degree_counts_decided_entries() -> None:
     everywhere = torch.ones(4, 1, dtype=torch.bool)
     undecided, _ = decided_share(torch.zeros(4, 1), everywhere, 0.3, 0.7)
     decided, count = decided_share(

@@ -104,13 +104,13 @@ def test_when_nothing_may_be_tagged(spoiler: str) -> None:
     assert bool((method.begin(local)["tags"] == NO_TAG).all())
 
 
-def test_every_cell_is_supervised_or_held_to_the_teacher() -> None:
+def test_every_entry_is_supervised_or_held_to_the_teacher() -> None:
     local = _local(GREEDY, round_index=1, known=KNOWN, labels=LABELS)
     local.state = GREEDY.begin(local)
     batch = Batch((torch.zeros(4, 1, 1, 2),), LABELS.float(), KNOWN, torch.arange(4))
     # Logits 2; class 0 with prior 1/4: z' = 2 - ln 3; class 1 with prior 1/2: z' = 2.
     # Supervised: class 0 with labels 1, 0, 0, 0; class 1 with tags 0 and 1 in rows 0 and 3.
-    # Held: class 1, rows 1 and 2, (sigmoid(2) - sigmoid(0))^2. Mean over all 8 cells.
+    # Held: class 1, rows 1 and 2, (sigmoid(2) - sigmoid(0))^2. Mean over all 8 entries.
     adjusted = 2 - math.log(3)
     present, absent = math.log1p(math.exp(-adjusted)), math.log1p(math.exp(adjusted))
     tagged = math.log1p(math.exp(2.0)) + math.log1p(math.exp(-2.0))
@@ -133,18 +133,18 @@ def test_a_student_equal_to_its_teacher_feels_no_pull() -> None:
     assert local.model.logits.grad.tolist() == [0.0, 0.0]
 
 
-def test_the_ablation_on_fedavg_takes_untagged_blanks_for_zeros() -> None:
+def test_the_ablation_on_fedavg_treats_untagged_labels_as_negative() -> None:
     method = replace(GREEDY, unannotated="negative", logit_adjustment=False, consistency=False)
     local = _local(method, round_index=1, known=KNOWN, labels=LABELS)
     local.state = method.begin(local)
     batch = Batch((torch.zeros(4, 1, 1, 2),), LABELS.float(), KNOWN, torch.arange(4))
-    # All 8 cells are supervised; labels are 1 in (0, 0) and, by its tag, in (3, 1).
+    # All 8 entries are supervised; labels are 1 in (0, 0) and, by its tag, in (3, 1).
     present, absent = math.log1p(math.exp(-2.0)), math.log1p(math.exp(2.0))
     assert method.loss(local, batch).item() == pytest.approx((2 * present + 6 * absent) / 8)
 
 
 def test_where_nothing_is_missing_both_stages_are_the_supervised_mean() -> None:
-    """An empty mean over cells held to the teacher is 0, not NaN."""
+    """An empty mean over entries held to the teacher is 0, not NaN."""
     known = torch.ones(4, 2, dtype=torch.bool)
     labels = torch.tensor([[1, 0], [0, 1], [0, 0], [0, 0]])
     method = _released(GREEDY)
@@ -184,7 +184,7 @@ def test_the_released_warm_up_also_holds_missing_classes_to_the_global_model() -
     assert method.loss(local, batch).item() == pytest.approx(supervised + held, rel=1e-6)
 
 
-def test_cells_are_held_by_probabilities_without_the_prior() -> None:
+def test_entries_are_held_by_probabilities_without_the_prior() -> None:
     """The prior moves the logits that are supervised; of class 1 only one entry is."""
     method = replace(GREEDY, negative_share=0.0)
     local = _local(method, round_index=1, known=KNOWN, labels=LABELS)
@@ -201,7 +201,7 @@ def test_cells_are_held_by_probabilities_without_the_prior() -> None:
 
 
 @pytest.mark.parametrize(
-    ("difficulty_on", "degree", "cells"),
+    ("difficulty_on", "degree", "entries"),
     [
         # Class 1 is missing: probabilities near 1, 1/2, near 0 and 1/2, so 2 of 4 are decided.
         ("missing", [0.0, 0.5], [0, 4]),
@@ -209,7 +209,7 @@ def test_cells_are_held_by_probabilities_without_the_prior() -> None:
     ],
 )
 def test_statistics_are_those_of_the_trained_model_from_the_last_warm_up_round_on(
-    difficulty_on: str, degree: list[float], cells: list[int]
+    difficulty_on: str, degree: list[float], entries: list[int]
 ) -> None:
     method = FedMLP(warmup_rounds=2, difficulty_on=difficulty_on)
     trained: dict[str, Tensor] = {}
@@ -234,7 +234,7 @@ def test_statistics_are_those_of_the_trained_model_from_the_last_warm_up_round_o
         assert update["prototypes"].value[0, 1].tolist() == [1.0, 0.0]
         assert update["prototypes"].weight.tolist() == [[3, 1], [0, 0]]
         assert update["difficulty"].value.tolist() == pytest.approx(degree)
-        assert update["difficulty"].weight.tolist() == cells
+        assert update["difficulty"].weight.tolist() == entries
 
 
 @pytest.mark.parametrize(

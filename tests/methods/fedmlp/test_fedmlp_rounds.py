@@ -20,7 +20,7 @@ def test_numbers_of_the_card() -> None:
     assert (method.fixed["feature_view"], method.difficulty_on) == ("plain", "missing")
 
 
-def test_a_class_that_nobody_reports_keeps_its_prototypes_which_grow_older() -> None:
+def test_a_class_that_nobody_sends_keeps_its_prototypes_which_grow_older() -> None:
     method = make_method("fedmlp")
     federation = make_federation(rounds=4)
     engine, server = federation.engine(), federation.train(method)

@@ -70,7 +70,7 @@ def test_decoupled_decay_is_torchs_adamw():
 
 
 def test_no_decay_is_torchs_adam_whatever_the_kind_of_decay():
-    """torch's AdamW decays by 0.01 unless told otherwise; here decay is never implicit."""
+    """torch's AdamW decays by 0.01 by default; here decay is never implicit."""
     plain = torchs(torch.optim.Adam, lr=0.01)
     assert same_bits(stepped(LocalTraining(lr=0.01)), plain)
     assert same_bits(stepped(LocalTraining(lr=0.01, decay="decoupled")), plain)
@@ -138,7 +138,7 @@ def test_a_coupled_step_with_an_exempt_row_by_hand():
     assert weights["head.bias"].tolist() == pytest.approx([1.4, 1.5, -3.8])
 
 
-def test_all_rows_decay_unless_told_otherwise():
+def test_all_rows_decay_by_default():
     """Adam turns the decay of a row without gradient into a full step: hence the setting."""
     weights, before = parameters(), parameters()
     optimizer_of(weights, LocalTraining(lr=0.1, weight_decay=0.5)).step(zeros())

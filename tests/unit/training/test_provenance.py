@@ -41,12 +41,12 @@ def filled_in() -> torch.Tensor:
     return tags
 
 
-@pytest.mark.parametrize("cells", KNOWN_GROUPS)
-def test_images_and_patients_are_counted(cells):
-    for told, counts in ((False, IMAGES), (True, PATIENTS)):
-        data = site(patients=told)
-        people = patients_of(images_of(cells, data, filled_in()), data)
-        assert people.tolist() == counts[cells]
+@pytest.mark.parametrize("rule", KNOWN_GROUPS)
+def test_images_and_patients_are_counted(rule):
+    for has_patients, counts in ((False, IMAGES), (True, PATIENTS)):
+        data = site(patients=has_patients)
+        people = patients_of(images_of(rule, data, filled_in()), data)
+        assert people.tolist() == counts[rule]
 
 
 def test_of_numbers_of_images_the_fewest_patients_are_counted():

@@ -1,4 +1,4 @@
-"""The server's loop: who takes part, what is recorded, and classes that nobody annotates."""
+"""The server's rounds: cohorts, the record of a round, and classes without an annotator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_cohort_has_its_size_and_no_client_twice(size):
 
 
 @pytest.mark.parametrize("size", [None, 10, 50])
-def test_everybody_takes_part_unless_told_otherwise(size):
+def test_the_cohort_is_the_population_by_default(size):
     assert list(draw_cohort(TASK, size, 3)) == sorted(NAMES)
 
 

@@ -94,7 +94,7 @@ def _images(counts: Tensor, per_image: bool) -> Tensor:
 
 def scene_images(data: Sized, state: Mapping[str, Any]) -> Tensor:
     """(S, 1): a lower bound of the distinct images in each scene; 0 before the first round."""
-    scenes = state.get("scenes", {})
+    scenes: Weights = state.get("scenes", {})
     if COUNTS not in scenes:
         return torch.zeros(1, 1)
     return (scenes[COUNTS] / _passes(scenes, len(data)))[:, None]
@@ -102,7 +102,7 @@ def scene_images(data: Sized, state: Mapping[str, Any]) -> Tensor:
 
 def pair_images(data: Sized, state: Mapping[str, Any]) -> Tensor:
     """(S, C, C, 2): the bound of ``scene_images``, and that of its images with both labels."""
-    scenes = state.get("scenes", {})
+    scenes: Weights = state.get("scenes", {})
     if COUNTS not in scenes:
         return torch.zeros(1, 1, 1, 1)
     both = scenes[MATRICES] / _passes(scenes, len(data))

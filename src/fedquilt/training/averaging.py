@@ -30,9 +30,7 @@ from fedquilt.training.task import Task
 Weighting = Literal["samples", "uniform"]
 HeadRows = Literal["all", "annotators", "annotated", "positives"]
 NEGLIGIBLE = 1e-100  # changes no bit next to an ordinary weight, but alone it defines a mean
-SPARE_ROWS = (
-    "spare_rows"  # a part: the head with other weights, for rows that nobody has weight for
-)
+SPARE_ROWS = "spare_rows"  # a part: the head with other weights, for rows without any weight
 
 
 def head_row_weights(rule: HeadRows, weight: float, data: ClientData) -> Tensor:

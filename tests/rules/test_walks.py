@@ -17,6 +17,7 @@ from support.tiny_federation import make_federation
 
 import fedquilt
 from fedquilt.methods.fedavg import FedAvg
+from fedquilt.runs import experiment
 
 PACKAGE = ROOT / "src" / "fedquilt"
 MOST_FILES = 8  # of a FedAvg round, for a newcomer
@@ -88,5 +89,5 @@ def test_blank_cell_from_csv_to_metric(tmp_path: Path, monkeypatch: pytest.Monke
         }
     )
     with first_calls(walk[0]) as calls:
-        fedquilt.run(recipe, Path("run"), engine="sequential")
+        experiment.run(recipe, Path("run"), engine="sequential")
     assert_called_in_order(walk, calls)

@@ -35,11 +35,12 @@ def hops(heading: str) -> list[tuple[str, str]]:
 def first_calls(start: tuple[str, str]) -> Iterator[dict[tuple[str, str], int]]:
     """The order in which the package's functions were first called, from ``start`` on."""
     found: dict[tuple[str, str], int] = {}
+    inside = f"{PACKAGE}/"
 
     def note(frame: FrameType, event: str, _: Any) -> None:
-        path = Path(frame.f_code.co_filename)
-        if event == "call" and PACKAGE in path.parents:
-            place = (path.relative_to(PACKAGE).as_posix(), frame.f_code.co_qualname)
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(inside):
+            place = (Path(code.co_filename).relative_to(PACKAGE).as_posix(), code.co_qualname)
             if found or place == start:
                 found.setdefault(place, len(found))
 

@@ -19,7 +19,7 @@ from fedquilt.core.validation import RefusedUpdate
 from fedquilt.privacy.unannotated_rows import annotator_parts, check_unannotated_rows
 from fedquilt.training.client import LOSS_PART, Workspace, run_client
 from fedquilt.training.method import Method
-from fedquilt.training.rounds import start_server
+from fedquilt.training.rounds import expected_update, start_server
 
 BAD = "site-1"  # which annotates class 1 only
 # These send nothing in which annotators alone have a say, whatever their settings.
@@ -64,10 +64,7 @@ def exchange(name: str) -> Exchange:
         client: run_client(method, task, workspace, data, addressed(payload, client), {}, 1)[0]
         for client, data in federation.clients.items()
     }
-    expected = {
-        **method.expected_update(addressed(payload, BAD), task),
-        LOSS_PART: Mean(torch.zeros(()), 0.0),
-    }
+    expected = expected_update(method, payload, BAD, task)
     declared = {client: data.known.any(0) for client, data in federation.clients.items()}
     return Exchange(method, expected, updates, declared)
 
@@ -130,7 +127,7 @@ PARTS: dict[str, tuple[Break, str]] = {
     "negative weight": (partial(with_weight, -1.0), "finite and not negative|NaN or infinite"),
     "NaN weight": (partial(with_weight, math.nan), "finite and not negative|NaN or infinite"),
     "infinite weight": (partial(with_weight, math.inf), "finite and not negative|NaN or infinite"),
-    "huge weight": (partial(with_weight, 1e30), r"a weight of 1e\+30 is above 1e\+09"),
+    "huge weight": (partial(with_weight, 1e30), r"a weight of 1e\+30 is above the limit 1e\+09"),
     "weight of another shape": (with_weight_shape, "expected a weight of shape"),
 }
 

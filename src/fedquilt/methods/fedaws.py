@@ -28,6 +28,8 @@ from fedquilt.training.averaging import (
     Weighting,
     change_of,
     head_row_weights,
+    mean_change,
+    moved_buffers,
     or_negligible,
     weight_parts,
 )
@@ -129,7 +131,9 @@ class FedAwS(WeightedAveraging):
         return replace(layout, head=()) if self.fixed_rows else layout
 
     def update(self, server: State, totals: Totals) -> State:
-        new = super().update(server, totals)
+        old = server["weights"]
+        change = {ROWS: torch.zeros_like(old[ROWS])} | mean_change(totals)
+        new = self.moved(server, change, moved_buffers(old, totals))
         if not self.fixed_rows:
             rows, rate = on_sphere(new["weights"][ROWS]), self.strength * self.spread_lr
             new["weights"][ROWS] = self.arranged(rows, server, rate, self.spread_steps)

@@ -215,13 +215,9 @@ class WeightedAveraging(Method):
         }
 
     def moved(self, server: State, change: Weights, buffers: Weights) -> State:
-        """The server's state after a change of the trainable weights, with these new buffers.
-
-        Weights that are never sent are left unchanged.
-        """
-        velocity = server.get("velocity", {})
-        change = zeros_like(velocity) | change
+        """The server's state after a change of the trainable weights, with these new buffers."""
         trainable = {name: server["weights"][name] for name in change}
-        new, velocity = self.server_step.apply(trainable, change, velocity)
-        weights = server["weights"] | new | buffers  # in the order of the server's weights
+        new, velocity = self.server_step.apply(trainable, change, server.get("velocity", {}))
+        new |= buffers
+        weights = {name: new[name] for name in server["weights"]}  # all of them, in their order
         return server | {"weights": weights} | ({"velocity": velocity} if velocity else {})

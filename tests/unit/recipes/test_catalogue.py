@@ -61,7 +61,7 @@ def test_a_child_class_overrides_a_default_in_place():
 
 def test_the_comment_of_a_field_is_read():
     comment = field_of("methods", "fedmlp", "warmup_rounds").comment
-    assert comment == "t_1: rounds on annotated labels only, before any is filled in"
+    assert comment == "t_1: rounds on annotated labels only, before any tag"
 
 
 def test_a_type_alias_is_resolved():

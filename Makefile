@@ -77,13 +77,9 @@ $(SIMULATORS)/.ready: pyproject.toml benchmarks/speed/simulators/requirements.tx
 docs: $(READY) ## write one page per method from the code into docs/methods/
 	$(BIN)/python -m docs.method_pages docs/methods
 
-docs-site: $(VENV)/.docs-ready ## build the documentation site into build/site; warnings are errors
+docs-site: $(READY) ## build the documentation site into build/site; warnings are errors
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/site
 	@echo "open build/site/index.html"
-
-$(VENV)/.docs-ready: $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[docs]" -c constraints.txt
-	@touch $@
 
 clean: ## remove what was built, and nothing else
 	rm -rf $(VENV) $(SIMULATORS) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -133,8 +133,7 @@ class FedMLP(WeightedAveraging):
         """pi per class: positives among the labels that are trained, true and tagged."""
         positives = data.positive_counts() + (tags == 1).sum(0)
         labels = (data.annotated_counts() + (tags != NO_TAG).sum(0)).clamp(min=1)
-        count = len(data) if self.fixed["missing_prior"] == "client" else labels
-        return clamp_prior(positives / count, len(data))
+        return clamp_prior(positives / labels, len(data))
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         tags = local.state["tags"][batch.rows]
@@ -152,13 +151,17 @@ class FedMLP(WeightedAveraging):
         adjusted = adjust_logits(logits, local.state["prior"]) if self.logit_adjustment else logits
         targets = torch.where(supervised, labels, 0.0)
         entries = elementwise_bce(adjusted, targets, local.state["positive_weight"])
-        is_warm_up = local.stage == WARM_UP
-        if not (self.fixed["warmup_consistency"] if is_warm_up else self.consistency):
+        if local.stage == WARM_UP:
+            return self._warmup_loss(local, images, logits, entries, supervised)
+        if not self.consistency:
             return masked_mean(entries, supervised)
         gap = squared_gap(logits, local.forward(local.received["weights"], images).logits)
-        if is_warm_up:
-            return masked_mean(entries, supervised) + masked_mean(gap, ~supervised)
         return torch.where(supervised, entries, gap).mean()
+
+    def _warmup_loss(
+        self, local: Local, images: Tensor, logits: Tensor, entries: Tensor, supervised: Tensor
+    ) -> Tensor:
+        return masked_mean(entries, supervised)
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         data, received = local.data, local.received
@@ -184,8 +187,18 @@ class FedMLP(WeightedAveraging):
 
 @dataclass(frozen=True, kw_only=True)
 class Released(FedMLP):
-    """The authors' public code; ``FedMLP.fixed`` explains the settings."""
+    """The authors' public code; ``FedMLP.fixed`` explains what it changes."""
 
     fixed: ClassVar[Mapping[str, Any]] = {
         key: value for key, value in FedMLP.variants["released"].items() if key in FedMLP.fixed
     }
+
+    def _prior(self, data: ClientData, tags: Tensor) -> Tensor:
+        positives = data.positive_counts() + (tags == 1).sum(0)
+        return clamp_prior(positives / len(data), len(data))
+
+    def _warmup_loss(
+        self, local: Local, images: Tensor, logits: Tensor, entries: Tensor, supervised: Tensor
+    ) -> Tensor:
+        gap = squared_gap(logits, local.forward(local.received["weights"], images).logits)
+        return masked_mean(entries, supervised) + masked_mean(gap, ~supervised)

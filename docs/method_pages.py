@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ INDEX = "index.md"
 MARK = "<!-- Written by `make docs` from the code. Change the code, not this page. -->"
 PLAIN_RECIPE = "digits-fedavg"  # sets nothing but the training, so any method can take its place
 OWN_DATA = "--data images --labels labels.csv --site-column site"
+
+WIDTH = 100  # of lines of prose
 
 KINDS = {
     "Sum": "the sum over the round's clients",
@@ -143,7 +146,7 @@ def _sent(name: str, method: Method) -> str:
         sentences.append("A network with batch norm also sends `buffers`, its running statistics.")
     sentences.append(f"Before the first round each client is asked once for {_survey(method)}.")
     table = _table(columns, map(_sent_row, parts))
-    return f"In every round, here for {EXAMPLE}:\n\n{table}\n\n{' '.join(sentences)}"
+    return f"In every round, here for {EXAMPLE}:\n\n{table}\n\n{_wrapped(' '.join(sentences))}"
 
 
 def _sent_row(part: SentPart) -> tuple[str, ...]:
@@ -195,6 +198,10 @@ def _title(module_docstring: str) -> str:
 
 def _prose(docstring: str) -> str:
     return re.sub(r":\w+:(?=`)", "", docstring).replace("``", "`")
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -1,0 +1,79 @@
+"""Does this code train the models of an earlier commit to the bit, and resume its killed runs?
+
+python -m benchmarks.correctness.same_models COMMIT
+
+Every method, variant and some further settings are trained for three rounds on digits by both
+commits, on the CPU; runs that the earlier one left killed are resumed by this one. Recipes must
+have the same hashes. For changes that must not change any result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.harness.result_csv import Row, write_results
+
+ROOT = Path(__file__).parents[2]
+CHILD = ROOT / "benchmarks" / "harness" / "train_every_method.py"
+
+
+def trained(source: Path, mode: str, folder: Path) -> dict[str, Row]:
+    """The hashes of models and recipes by run, made with the package in ``source``."""
+    environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
+    lines = subprocess.run(
+        [sys.executable, str(CHILD), mode, str(folder)],
+        env=environment,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    rows = [json.loads(line) for line in lines if line.startswith("{")]
+    return {row["run"]: row for row in rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("commit", help="the earlier commit, such as HEAD~1")
+    options = parser.parse_args()
+    named = ["git", "rev-parse", "--short", options.commit]
+    commit = subprocess.run(named, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        worktree, old, new = folder / "tree", folder / "old", folder / "new"
+        old.mkdir()
+        new.mkdir()
+        subprocess.run(
+            ["git", "worktree", "add", "-q", worktree, options.commit], cwd=ROOT, check=True
+        )
+        try:
+            before = trained(worktree / "src", "train", old)
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", worktree], cwd=ROOT, check=True)
+        after = trained(ROOT / "src", "train", new)
+        resumed = trained(ROOT / "src", "resume", old)
+    rows = [
+        {
+            "run": run,
+            "earlier_commit": commit.strip(),
+            "same_recipe_hash": found["recipe"] == after[run]["recipe"],
+            "same_models": found["models"] == after[run]["models"],
+            "resumed_to_same_models": found["models"] == resumed[run]["models"],
+            "models_sha256": found["models"],
+        }
+        for run, found in before.items()
+    ]
+    same = [row for row in rows if all(row[key] for key in row if key.startswith(("same", "res")))]
+    print(f"{len(same)} of {len(rows)} runs agree with {commit.strip()}")
+    write_results("correctness/same_models", rows)
+    sys.exit(len(same) < len(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Train every method for three rounds, by the public names of whichever fedquilt is imported.
+
+python benchmarks/harness/train_every_method.py train|resume FOLDER
+
+``train`` leaves a finished run and one that was killed after its second round, per method and case;
+``resume`` finishes the killed ones. Both print one JSON line per run. ``same_models`` starts this
+file with the sources of two commits, so it imports nothing else of the repository.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import fedquilt
+from fedquilt.methods import METHODS
+
+TRAINING = {"batch_size": 8, "lr": 1e-3, "epochs": 1}
+# Short warm-ups and small pools, so that three rounds reach every stage of a method.
+SHORT: dict[str, dict[str, Any]] = {
+    "cbafed": {"warmup_rounds": 1},
+    "fedirm": {"warmup_rounds": 1},
+    "fedlsm": {"uncertain_images": 6, "certain_images": 8},
+    "fedmlp": {"warmup_rounds": 1, "rounding": "ceil"},
+    "fedpu": {"prior": [0.2]},
+    "flexible-fl": {"shared_rounds": 2},
+    "fssl": {"labelled_weight": 0.7},
+    "site-aware": {"branch_steps": 3, "joint_steps": 4},
+    "surgical-aggregation": {"head_steps": 2},
+}
+FURTHER: dict[str, dict[str, dict[str, Any]]] = {
+    "fedavg": {"momentum": {"server_step": {"lr": 0.9, "momentum": 0.5}, "head_rows": "annotated"}},
+    "fedaws": {"momentum": {"server_step": {"momentum": 0.5}}},
+    "fedcurv": {"momentum": {"server_step": {"momentum": 0.5}}},
+    "fedlsm": {"no-draws": {"draw_counts": False}},
+    "fedmlp": {"ablated": {"adaptive_threshold": False, "prototype_weights": "clients"}},
+    "fednoro": {"distance-aware": {"distance_aware": True}},
+    "flexible-fl": {"momentum": {"server_step": {"momentum": 0.5}}},
+    "scene-gcn": {"momentum": {"server_step": {"momentum": 0.5}}},
+    "site-aware": {"momentum": {"server_step": {"momentum": 0.5}}},
+}
+ONE_CLASS = {("fedpu", "published"), ("fedvls", "published"), ("fedlsm", "single-label")}
+
+
+def cases() -> dict[str, dict[str, Any]]:
+    """The recipe of every run, by its name: a method and a variant or other settings."""
+    found = {}
+    for name, place in METHODS.items():
+        module, _, class_name = place.partition(":")
+        variants = getattr(import_module(module), class_name).variants
+        given = {"default": {}, **{variant: {"variant": variant} for variant in variants}}
+        for case, settings in (given | FURTHER.get(name, {})).items():
+            method = {"name": name, **SHORT.get(name, {}), **settings, "training": TRAINING}
+            found[f"{name}--{case}"] = recipe(method, one_class=(name, case) in ONE_CLASS)
+    return found
+
+
+def recipe(method: dict[str, Any], *, one_class: bool) -> dict[str, Any]:
+    data = {"name": "digits-mosaic", "classes": 3, "train": 48, "test": 30}
+    return {
+        "data": data | ({"digits_per_image": [1, 1]} if one_class else {}),
+        "partition": {"name": "iid", "clients": 3},
+        "annotation": {"name": "missing", "missing": 2, "one_to_one": True},
+        "model": {"backbone": "small-resnet"},
+        "method": method,
+        "rounds": 3,
+        "evaluation": {"every": 100},
+        "seed": 3,
+    }
+
+
+def models_hash(run: Path) -> str:
+    """Of the global model, or of all clients' models."""
+    files = [*run.glob("model.safetensors"), *sorted((run / "models").glob("*.safetensors"))]
+    digests = [hashlib.sha256(file.read_bytes()).digest() for file in files]
+    return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def kill_after_two_rounds(event: str, facts: dict[str, Any]) -> None:
+    if event == "round" and facts["round"] == 2:
+        os._exit(9)
+
+
+def main(mode: str, folder: Path) -> None:
+    torch.set_num_threads(1)  # one thread: every version then uses its sequential engine
+    for name, settings in cases().items():
+        finished, killed = folder / f"{name}--finished", folder / f"{name}--killed"
+        made = fedquilt.recipe_from(settings)
+        if mode == "train":
+            fedquilt.run(made, finished)
+            child = os.fork()
+            if child == 0:
+                fedquilt.run(made, killed, observe=kill_after_two_rounds)
+            os.waitpid(child, 0)
+        else:
+            fedquilt.run(fedquilt.read_recipe(killed / "recipe.json"), killed, resume=True)
+        models = models_hash(finished if mode == "train" else killed)
+        print(json.dumps({"run": name, "models": models, "recipe": made.hash}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

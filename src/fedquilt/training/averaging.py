@@ -173,9 +173,11 @@ class WeightedAveraging(Method):
 
     @property
     def provenance(self) -> Mapping[str, Provenance]:
+        survey_and_parts = {**super().provenance}
+        survey = {"annotators": survey_and_parts.pop("annotators")}
         head = head_provenance(self.head_rows)
-        declared = super().provenance
-        return {**declared, "body": "images", "head": head, "buffers": "images", **declared}
+        weights: dict[str, Provenance] = {"body": "images", "head": head, "buffers": "images"}
+        return {**survey, **weights, **survey_and_parts}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         return self.supervised_loss(local, local.model(batch.views[0]).logits, batch)

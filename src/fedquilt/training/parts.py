@@ -51,13 +51,12 @@ class SumPart:
     provenance: Provenance
     dtype: torch.dtype | None = None  # the dtype of the weights, if left out
     over_population: bool = False  # divide the sum by the number of all clients
-    start: float | None = 0.0  # the server's first value; None: neither kept nor broadcast
+    start: float = 0.0  # the server's first value
 
     def first_value(self, task: Task, weights: Weights) -> Tree:
-        start, trainable = self.start or 0.0, task.layout.body + task.layout.head
         return {
-            name: torch.full_like(weights[name], start, dtype=self.dtype)
-            for name in trainable
+            name: torch.full_like(weights[name], self.start, dtype=self.dtype)
+            for name in task.layout.body + task.layout.head
             if name in weights
         }
 

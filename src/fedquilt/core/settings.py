@@ -18,6 +18,17 @@ from fedquilt.core.registry import find
 
 Tables = Mapping[type, tuple[str, Mapping[str, str]]]  # family -> (what to call it, its table)
 
+ADDED = "added"
+
+
+def added(default: Any) -> Any:
+    """Declare a field that older recipes lack: at its default it is not written.
+
+    So recipes that do not use it keep their text and their hash. The default must keep the
+    behaviour from before the field existed.
+    """
+    return dataclasses.field(default=default, metadata={ADDED: True})
+
 
 def read(kind: Any, value: Any, where: str, tables: Tables) -> Any:
     """Convert ``value`` to ``kind``; errors name ``where``, a dotted path."""
@@ -83,6 +94,8 @@ def _completed(field: dataclasses.Field[Any], entry: Any, tables: Tables) -> Any
     reset the others.
     """
     default: Any = field.default
+    if field.default_factory is not dataclasses.MISSING:
+        default = field.default_factory()
     is_partial = isinstance(entry, Mapping) and dataclasses.is_dataclass(default)
     if not is_partial or isinstance(default, tuple(tables)):  # a name may choose another kind
         return entry
@@ -174,6 +187,7 @@ def plain(value: Any, tables: Tables) -> Any:
         settings = {
             field.name: plain(getattr(value, field.name), tables)
             for field in dataclasses.fields(value)
+            if not (field.metadata.get(ADDED) and getattr(value, field.name) == field.default)
         }
         for family, (_, table) in tables.items():
             if isinstance(value, family):

@@ -150,7 +150,9 @@ def _with_meaning(field: Field, module: ModuleSource, annotation: ast.expr) -> F
 
 
 def _default(value: ast.expr | None) -> str | None:
-    """Return the default as written; for ``field(default_factory=lambda: X)`` return X."""
+    """Return the default as written; for a default factory or ``added(X)``, what it makes."""
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == "added":
+        return _default(value.args[0])
     if isinstance(value, ast.Call) and ast.unparse(value.func) == "field":
         given = {keyword.arg: keyword.value for keyword in value.keywords}
         factory = given.get("default_factory")

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import pytest
 
 from fedquilt.core.errors import UserError
-from fedquilt.core.settings import plain, read
+from fedquilt.core.settings import added, plain, read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +83,21 @@ class Particular:
 
     inner: Inner = Inner(rate=9.0, counts=(7,))
     pet: Animal = Bird(wingspan=3.0)
+    made: Inner = field(default_factory=lambda: Inner(rate=8.0, counts=(6,)))
+    later: int = added(5)
+
+
+def test_settings_left_out_are_those_of_a_default_factory_too():
+    found = read(Particular, {"made": {"rate": 2}}, "recipe", TABLES)
+    assert found.made == Inner(rate=2.0, counts=(6,))
+
+
+def test_an_added_field_is_written_only_when_it_is_set():
+    assert "later" not in plain(Particular(), TABLES)
+    changed = plain(Particular(later=6), TABLES)
+    assert changed["later"] == 6
+    assert read(Particular, changed, "recipe", TABLES) == Particular(later=6)
+    assert read(Particular, plain(Particular(), TABLES), "recipe", TABLES) == Particular()
 
 
 def test_settings_left_out_are_those_of_the_field_not_of_its_type():

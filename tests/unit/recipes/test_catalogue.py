@@ -102,6 +102,7 @@ def test_a_class_of_another_package_is_read_through_relative_imports(
         "    )\n"
         "    # and more\n"
         "    two: list = field(default_factory=list)\n"
+        "    added_later: int = added(4)\n"
     )
     (package / "child.py").write_text(
         '"""Paper."""\n'
@@ -118,6 +119,7 @@ def test_a_class_of_another_package_is_read_through_relative_imports(
     assert found.fields == (
         Field("one", "int", "1", "first and more"),
         Field("two", "list", "list()", ""),
+        Field("added_later", "int", "4", ""),
         Field("three", "str", None, ""),
     )
     assert found.constants == {"constant": 3}

@@ -362,3 +362,11 @@ def test_a_keyword_is_not_mistaken_for_a_file(tmp_path, word):
     (tmp_path / word).mkdir()
     path = write_recipe(tmp_path, {}, {"weights": word})
     assert read_settings(path)["model"]["weights"] == word
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_training_table_keeps_the_method_s_other_training_defaults(name: str):
+    method = {"name": name} | needed_by("method", name)
+    usual = recipe_from(settings(method=method)).method.training
+    changed = recipe_from(settings(method=method | {"training": {"lr": 0.125}})).method.training
+    assert changed == dataclasses.replace(usual, lr=0.125)

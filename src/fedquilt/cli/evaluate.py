@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from fedquilt.cli import own_data
-from fedquilt.cli.console import Notes, print_json, results
+from fedquilt.cli.console import Notes, print_json, results, say
 from fedquilt.cli.options import (
     DEFAULT_CACHE,
     AsJson,
@@ -18,6 +20,7 @@ from fedquilt.cli.options import (
     require_device,
     require_probability,
 )
+from fedquilt.core.errors import UserError
 from fedquilt.reports.style import deviation_or_none, mean_or_none, percent
 from fedquilt.reports.tables import average_rows, average_table, class_rows, class_table
 
@@ -26,12 +29,22 @@ if TYPE_CHECKING:
     from fedquilt.runs.finished_run import Run
 
 
+KeepScores = Annotated[
+    bool,
+    typer.Option(
+        "--keep-scores",
+        help="Also write the logits of the run's test images to RUN/scores/test.npz.",
+    ),
+]
+
+
 def evaluate(
     run: RunPath,
     client: Client = None,
     threshold: Threshold = None,
     device: Device = "cpu",
     cache: Cache = DEFAULT_CACHE,
+    keep_scores: KeepScores = False,
     as_json: AsJson = False,
     data: own_data.DataFolder = None,
     labels: own_data.LabelFile = None,
@@ -53,8 +66,15 @@ def evaluate(
     require_device(device)
     require_probability(threshold)
     finished = read_run(run)
+    if keep_scores and (options.given() or client):
+        raise UserError(
+            "--keep-scores writes the scores of all of the run's models on its own test images; "
+            "leave out --data and --client"
+        )
     with Notes():
         datasets = _datasets(finished, options, cache)
+    if keep_scores:
+        say(f"scores: {finished.keep_scores(datasets[0], device=device)}")
     models = [client] if client or not finished.models.clients else finished.models.clients
     reports = {
         model or "global": finished.evaluate(

@@ -36,6 +36,24 @@ class Evaluation:
             raise UserError(f"evaluation.threshold must be in 0..1, found {self.threshold}")
 
 
+def predict_logits(
+    forward: Callable[[Weights, Tensor], Output],
+    weights: Weights,
+    images: Tensor,
+    task: Task,
+    *,
+    batch_size: int,
+    device: torch.device,
+) -> Tensor:
+    """Return float32 logits (N, C) for uint8 images on ``device``, computed in batches."""
+    preprocessing, weights = task.preprocessing, moved(weights, device)
+    batches = [
+        forward(weights, normalise(pixels.to(device), preprocessing.mean, preprocessing.std)).logits
+        for pixels in images.split(batch_size)
+    ]
+    return torch.cat(batches).float()
+
+
 def predict_probabilities(
     forward: Callable[[Weights, Tensor], Output],
     weights: Weights,
@@ -46,12 +64,8 @@ def predict_probabilities(
     device: torch.device,
 ) -> Tensor:
     """Return probabilities (N, C) for uint8 images, computed in batches."""
-    preprocessing, weights = task.preprocessing, moved(weights, device)
-    batches = [
-        forward(weights, normalise(pixels.to(device), preprocessing.mean, preprocessing.std)).logits
-        for pixels in images.split(batch_size)
-    ]
-    return torch.sigmoid(torch.cat(batches).float()).cpu()
+    logits = predict_logits(forward, weights, images, task, batch_size=batch_size, device=device)
+    return torch.sigmoid(logits).cpu()
 
 
 def evaluate(

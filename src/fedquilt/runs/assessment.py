@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
@@ -17,7 +17,7 @@ from fedquilt.data.partitions.natural import Natural
 from fedquilt.data.partitions.partition import Partition
 from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.metrics import AnnotationStatus, Report, by_annotation_status, score
-from fedquilt.metrics.evaluation import Evaluation, predict_probabilities, report_on
+from fedquilt.metrics.evaluation import Evaluation, predict_logits, report_on
 from fedquilt.metrics.report import (
     class_mean_over_reports,
     count_over_reports,
@@ -38,6 +38,7 @@ class Assessment:
 
     reports: Mapping[str, Report]
     annotation_status: Mapping[str, Any]
+    logits: Mapping[str, Tensor]  # of each model, (N, C) on the CPU
     by_site: SiteAssessment | None = None  # if requested and clients are sites
 
     @property
@@ -88,29 +89,43 @@ def models_of(method: Method, server: State, engine: SequentialEngine) -> dict[s
     return dict(engine.personal_weights(method, method.broadcast(server)))
 
 
-def assess(
-    method: Method,
-    server: State,
+def model_logits(
+    models: Mapping[str, Weights],
     engine: SequentialEngine,
     task: Task,
+    images: Tensor,
+    settings: Evaluation,
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield each model's name and its logits (N, C) for the images, on the engine's device."""
+    workspace = engine.workspace
+    for name, weights in models.items():
+        yield (
+            name,
+            predict_logits(
+                workspace.forward,
+                weights,
+                images,
+                task,
+                batch_size=settings.batch_size,
+                device=workspace.device,
+            ),
+        )
+
+
+def assess(
+    logits_of_models: Iterable[tuple[str, Tensor]],
     test: MultiLabelDataset,
     settings: Evaluation,
     allocation: Allocation,
-    sites: SiteSamples,
+    sites: SiteSamples = NO_SITES,
 ) -> Assessment:
     """Evaluate the models on all test images and, if ``sites`` is not empty, on each site's."""
-    workspace = engine.workspace
     reports: dict[str, Report] = {}
     at_sites: dict[str, Report] = {}
-    for name, weights in models_of(method, server, engine).items():
-        probabilities = predict_probabilities(
-            workspace.forward,
-            weights,
-            test.images,
-            task,
-            batch_size=settings.batch_size,
-            device=workspace.device,
-        )
+    kept: dict[str, Tensor] = {}
+    for name, logits in logits_of_models:
+        kept[name] = logits.cpu()
+        probabilities = torch.sigmoid(logits).cpu()
         reports[name] = report_on(probabilities, test, settings)
         own = {name: sites[name]} if name in sites else {}
         evaluated = sites if name == GLOBAL else own
@@ -119,7 +134,7 @@ def assess(
     if at_sites:
         images = {name: len(sites[name]) for name in at_sites}
         by_site = SiteAssessment("global" if GLOBAL in reports else "own", at_sites, images)
-    return Assessment(reports, _annotation_status(reports, allocation), by_site)
+    return Assessment(reports, _annotation_status(reports, allocation), kept, by_site)
 
 
 def _annotation_status(reports: Mapping[str, Report], allocation: Allocation) -> AnnotationStatus:

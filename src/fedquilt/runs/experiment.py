@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from fedquilt.core.atomic_files import write_json
+from fedquilt.core.tree import Weights
 from fedquilt.data.source import Splits
 from fedquilt.engines.build import build_engine, check_engine
 from fedquilt.engines.options import EngineName, EngineOptions
@@ -15,16 +18,16 @@ from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.disclosure_floor import DisclosureFloor
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.assessment import (
-    NO_SITES,
     Assessment,
-    SiteSamples,
     assess,
+    model_logits,
     models_of,
     samples_by_site,
 )
 from fedquilt.runs.environment import environment
 from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder
 from fedquilt.runs.run_folder import RunFolder
+from fedquilt.runs.scores import MAX_BYTES, Scores, logits_size, too_large, write_scores
 from fedquilt.runs.simulation import Simulation, simulate
 from fedquilt.runs.trained_models import save_models
 from fedquilt.training.method import State
@@ -141,9 +144,11 @@ class _Run:
         """Write the models and the result; doing so twice changes nothing."""
         method, task = self.recipe.method, self.simulation.task
         clients = [holding.name for holding in self.simulation.allocation.holdings]
-        sites = samples_by_site(self.simulation.splits.test, self.recipe.partition, clients)
-        assessment = self._assess(self.server, sites)
+        test, allocation = self.simulation.splits.test, self.simulation.allocation
+        sites = samples_by_site(test, self.recipe.partition, clients)
         models = models_of(method, self.server, self.engine)
+        assessment = assess(self._logits(models), test, self.recipe.evaluation, allocation, sites)
+        self._keep_scores(assessment)
         save_models(self.folder, self.recipe, task, models)
         history = self.folder.history.read()
         result = {
@@ -166,20 +171,25 @@ class _Run:
         write_json(self.folder.result, result)
         self.observe("end", result)
 
-    def _assess(self, server: State, sites: SiteSamples = NO_SITES) -> Assessment:
-        return assess(
-            self.recipe.method,
-            server,
-            self.engine,
-            self.simulation.task,
-            self.simulation.splits.test,
-            self.recipe.evaluation,
-            self.simulation.allocation,
-            sites,
-        )
+    def _keep_scores(self, assessment: Assessment) -> None:
+        """Write the logits of the test images, unless they are too large to be written unasked."""
+        test, logits = self.simulation.splits.test, assessment.logits
+        size = logits_size(len(test), len(test.classes), len(logits))
+        if size > MAX_BYTES:
+            self.observe("notice", {"text": too_large(self.folder.path, size)})
+            return
+        scores = Scores.of(test, logits, part="test", round_count=self.simulation.task.round_count)
+        write_scores(self.folder.path, scores)
+
+    def _logits(self, models: Mapping[str, Weights]) -> Iterator[tuple[str, Tensor]]:
+        images = self.simulation.splits.test.images
+        task, settings = self.simulation.task, self.recipe.evaluation
+        return model_logits(models, self.engine, task, images, settings)
 
     def _evaluate(self, server: State) -> RoundMetrics:
-        assessment = self._assess(server)
+        logits = self._logits(models_of(self.recipe.method, server, self.engine))
+        test, allocation = self.simulation.splits.test, self.simulation.allocation
+        assessment = assess(logits, test, self.recipe.evaluation, allocation)
         return RoundMetrics(assessment.averages, assessment.per_class("auc"))
 
     def _pseudo_labels(self) -> Record:

@@ -17,7 +17,9 @@ from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.metrics import Report, score
 from fedquilt.metrics.counts import predict
 from fedquilt.recipes.recipe import Recipe
+from fedquilt.runs.assessment import GLOBAL
 from fedquilt.runs.run_folder import RunFolder
+from fedquilt.runs.scores import Scores, read_scores, write_scores
 from fedquilt.runs.trained_models import TrainedModels
 
 
@@ -133,6 +135,21 @@ class Run:
             threshold=self._threshold(threshold),
             strict=self.recipe.evaluation.strict,
         )
+
+    @cached_property
+    def scores(self) -> Scores:
+        """Labels, mask and logits of the test images; UserError if the run kept none."""
+        return read_scores(self.path)
+
+    def keep_scores(self, test: MultiLabelDataset, *, device: str = "cpu") -> Path:
+        """Score the run's test images again and write ``scores/test.npz``, whatever its size."""
+        models: Sequence[str | None] = self.models.clients or (None,)
+        logits = {
+            GLOBAL if name is None else name: self.models.logits(test.images, name, device)
+            for name in models
+        }
+        scores = Scores.of(test, logits, part="test", round_count=self.recipe.rounds)
+        return write_scores(self.path, scores)
 
     def _threshold(self, threshold: float | None) -> float:
         return self.recipe.evaluation.threshold if threshold is None else threshold

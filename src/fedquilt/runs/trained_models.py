@@ -20,7 +20,7 @@ from fedquilt.core.tree import Weights
 from fedquilt.data.augmentation.views import Preprocessing, normalise
 from fedquilt.data.images.bad_image import BadImage
 from fedquilt.data.images.decoding import Decoding, decode_image
-from fedquilt.metrics.evaluation import predict_probabilities
+from fedquilt.metrics.evaluation import predict_logits
 from fedquilt.models.heads.ladm import attention_maps
 from fedquilt.models.network import Network, Output, write_weights
 from fedquilt.models.spec import ModelSpec
@@ -114,17 +114,21 @@ class TrainedModels:
 
     def probabilities(self, images: Tensor, client: str | None, device: str = "cpu") -> Tensor:
         """Return (N, C) for uint8 images, by the model of ``client`` or the global model."""
+        return torch.sigmoid(self.logits(images, client, device)).cpu()
+
+    def logits(self, images: Tensor, client: str | None, device: str = "cpu") -> Tensor:
+        """Return float32 logits (N, C) on ``device``; their sigmoid is the probability."""
         self._check_images(images)
         network = self._network(client).to(device)
         if not len(images):
-            return torch.zeros(0, self._task.class_count)
+            return torch.zeros(0, self._task.class_count, device=device)
 
         def forward(_: Weights, batch: Tensor) -> Output:
             with torch.no_grad():
                 output: Output = network(batch)
             return output
 
-        return predict_probabilities(
+        return predict_logits(
             forward,
             {},
             images,

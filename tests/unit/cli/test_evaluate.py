@@ -70,3 +70,18 @@ def test_mistakes_are_explained(finished: Run, arguments: list[str], message: st
     result = evaluate(finished, *arguments)
     assert result.exit_code == 1
     assert message in result.stderr
+
+
+def test_scores_can_be_written_again(personal: Run):
+    kept = personal.path / "scores" / "test.npz"
+    before = kept.read_bytes()
+    kept.unlink()
+    result = evaluate(personal, "--keep-scores")
+    assert result.exit_code == 0, result.output
+    assert kept.read_bytes() == before
+
+
+def test_scores_are_of_all_models_on_the_test_images(personal: Run):
+    result = evaluate(personal, "--keep-scores", "--client", "client-1")
+    assert result.exit_code != 0
+    assert "leave out --data and --client" in result.stderr

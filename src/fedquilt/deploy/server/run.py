@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.payload import Gather
@@ -20,11 +21,12 @@ from fedquilt.deploy.server.remote_engine import RemoteEngine
 from fedquilt.deploy.server.result import site_allocation, study_result
 from fedquilt.deploy.study import Study
 from fedquilt.metrics import Report, nan_to_none
-from fedquilt.metrics.evaluation import evaluate
+from fedquilt.metrics.evaluation import predict_logits, report_on
 from fedquilt.privacy.sent_parts import example_data
 from fedquilt.runs.assessment import GLOBAL
 from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder
 from fedquilt.runs.run_folder import RunFolder
+from fedquilt.runs.scores import MAX_BYTES, Scores, logits_size, too_large, write_scores
 from fedquilt.runs.trained_models import save_models
 from fedquilt.training.client import Workspace
 from fedquilt.training.method import State
@@ -116,16 +118,38 @@ class ServerRun:
                 return False
         return True
 
-    def _assess(self, server: State) -> Report | None:
+    def _logits(self, server: State) -> Tensor | None:
+        """Return the logits (N, C) of the server's test images, if it has any, and a model."""
         weights = self.study.recipe.method.global_weights(server)
         if self._test is None or self._workspace is None or weights is None:
             return None
-        settings, forward = self.study.recipe.evaluation, self._workspace.forward
-        device = self._workspace.device
-        return evaluate(forward, weights, self._test, self.task, settings, device)
+        return predict_logits(
+            self._workspace.forward,
+            weights,
+            self._test.images,
+            self.task,
+            batch_size=self.study.recipe.evaluation.batch_size,
+            device=self._workspace.device,
+        )
+
+    def _report(self, logits: Tensor | None) -> Report | None:
+        if self._test is None or logits is None:
+            return None
+        return report_on(torch.sigmoid(logits), self._test, self.study.recipe.evaluation)
+
+    def _keep_scores(self, logits: Tensor | None) -> None:
+        if self._test is None or logits is None:
+            return
+        size = logits_size(len(logits), len(self.task.classes), models=1)
+        if size > MAX_BYTES:
+            self._notice(too_large(self.folder.path, size))
+            return
+        rounds = self.task.round_count
+        scores = Scores.of(self._test, {GLOBAL: logits}, part="test", round_count=rounds)
+        write_scores(self.folder.path, scores)
 
     def _evaluate(self, server: State) -> RoundMetrics | None:
-        report = self._assess(server)
+        report = self._report(self._logits(server))
         if report is None:
             return None
         per_class = dict(zip(report.classes, report.per_class["auc"]))
@@ -152,10 +176,12 @@ class ServerRun:
             self._notice(
                 f"{name} did not receive the final model ({why}); it has an earlier round's"
             )
+        logits = self._logits(self._server)
+        self._keep_scores(logits)
         history = self.folder.history.read()
         write_json(
             self.folder.result,
-            study_result(self.study, history, self._assess(self._server), missed),
+            study_result(self.study, history, self._report(logits), missed),
         )
 
     def _notice(self, text: str, **facts: Any) -> None:

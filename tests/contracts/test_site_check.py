@@ -95,7 +95,7 @@ class Hospitals:
         return {
             name: SiteClient(
                 study,
-                load_site_data(study, name, settings),
+                load_site_data(study, name, settings).training,
                 SiteStates(folder / name / "states"),
                 SiteModel(folder / name / "states"),
                 settings.policy,

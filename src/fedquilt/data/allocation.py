@@ -25,6 +25,7 @@ from fedquilt.data.partitions import PARTITIONS
 from fedquilt.data.partitions.partition import Assignment, Partition
 
 FORMAT = "fedquilt allocation 1"
+ARRAYS = {"indices": "<i8", "known": "u1", "validation": "u1"}  # with the dtypes that are hashed
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
@@ -35,6 +36,7 @@ class Holding:
     name: str
     indices: Tensor  # (n,) int64
     known: Tensor  # (n, C) bool
+    validation: Tensor | None = None  # (n,) bool: not trained on; None: the run does not validate
 
     def __post_init__(self) -> None:
         if self.indices.dtype != torch.int64 or self.indices.ndim != 1:
@@ -46,6 +48,25 @@ class Holding:
                 f"known of {self.name!r} has {len(self.known)} rows, expected one for each of "
                 f"{len(self.indices)} images"
             )
+        marks = self.validation
+        if marks is not None and (marks.dtype, marks.shape) != (torch.bool, self.indices.shape):
+            raise ValueError(f"validation of {self.name!r} must be bool, one for each image")
+
+    @property
+    def has_validation(self) -> bool:
+        return self.validation is not None and bool(self.validation.any())
+
+    def for_training(self) -> Holding:
+        """The images to train on."""
+        return self if self.validation is None else self._where(~self.validation)
+
+    def for_validation(self) -> Holding:
+        """The images to validate on, perhaps none."""
+        nothing = torch.zeros(len(self.indices), dtype=torch.bool)
+        return self._where(nothing if self.validation is None else self.validation)
+
+    def _where(self, kept: Tensor) -> Holding:
+        return Holding(self.name, self.indices[kept], self.known[kept])
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +96,8 @@ class Allocation:
     def hash(self) -> str:
         """SHA-256 of the content; does not depend on the platform or on the order of keys."""
         digest = hashlib.sha256(self._header().encode())
-        for array, dtype in zip(self._arrays(), ("<i8", "u1")):
-            digest.update(np.ascontiguousarray(array, dtype=dtype).tobytes())
+        for name, array in self._arrays().items():
+            digest.update(np.ascontiguousarray(array, dtype=ARRAYS[name]).tobytes())
         return digest.hexdigest()
 
     def annotation_map(self) -> Tensor:
@@ -91,11 +112,8 @@ class Allocation:
 
     def save(self, path: Path) -> None:
         """Write one ``.npz`` file of plain arrays, atomically."""
-        indices, known = self._arrays()
         content = io.BytesIO()
-        np.savez_compressed(
-            content, header=self._header(), hash=self.hash, indices=indices, known=known
-        )
+        np.savez_compressed(content, header=self._header(), hash=self.hash, **self._arrays())
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, content.getvalue())
 
@@ -105,7 +123,8 @@ class Allocation:
         try:
             with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 header, stored = json.loads(str(file["header"])), str(file["hash"])
-                allocation = cls._from_arrays(header, file["indices"], file["known"])
+                arrays = {name: file[name] for name in ARRAYS if name in file}
+                allocation = cls._from_arrays(header, arrays)
         except FileNotFoundError:
             raise UserError(
                 f"no allocation at {path}: it is not a run folder's partition.npz"
@@ -123,16 +142,16 @@ class Allocation:
         return allocation
 
     @classmethod
-    def _from_arrays(cls, header: Any, indices: Any, known: Any) -> Allocation:
+    def _from_arrays(cls, header: Any, arrays: Mapping[str, Any]) -> Allocation:
         if header["format"] != FORMAT:
             raise ValueError(f"its format is {header['format']!r}, expected {FORMAT!r}")
-        if sum(header["sizes"]) != len(indices) or len(indices) != len(known):
+        if {sum(header["sizes"])} != {len(array) for array in arrays.values()}:
             raise ValueError("its arrays do not have one row per image")
         starts = np.cumsum(header["sizes"])[:-1]
-        per_client = zip(header["names"], np.split(indices, starts), np.split(known, starts))
+        per_client = {name: np.split(array, starts) for name, array in arrays.items()}
         holdings = tuple(
-            Holding(name, torch.tensor(index), torch.tensor(mask))
-            for name, index, mask in per_client
+            Holding(name, **{key: torch.tensor(rows[place]) for key, rows in per_client.items()})
+            for place, name in enumerate(header["names"])
         )
         return cls(holdings, tuple(header["classes"]), header["protocol"])
 
@@ -147,11 +166,14 @@ class Allocation:
             }
         )
 
-    def _arrays(self) -> tuple[Any, Any]:
-        """Indices (total,) int64 and ``known`` (total, C) bool of all clients, concatenated."""
-        indices = torch.cat([holding.indices for holding in self.holdings])
-        known = torch.cat([holding.known for holding in self.holdings])
-        return indices.cpu().numpy(), known.cpu().numpy()
+    def _arrays(self) -> dict[str, Any]:
+        """The clients' arrays, concatenated; ``validation`` only if the run validates."""
+        arrays = {}
+        for name in ARRAYS:
+            parts = [getattr(holding, name) for holding in self.holdings]
+            if all(part is not None for part in parts):
+                arrays[name] = torch.cat(parts).cpu().numpy()
+        return arrays
 
 
 def _json(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Source: the settings of a data set and how to load it; Splits: its train and test split."""
+"""Source: the settings of a data set and how to load it; Splits: its parts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,23 @@ from fedquilt.data.dataset import MultiLabelDataset
 
 @dataclass(frozen=True, kw_only=True)
 class Splits:
-    """What a source loads; no patient should be in both splits."""
+    """What a source loads; no patient should be in more than one part.
+
+    ``train`` holds what the clients hold, validation images included: an allocation gives both to
+    the same clients. ``is_validation`` marks those that the data set itself sets aside.
+    """
 
     train: MultiLabelDataset
     test: MultiLabelDataset
+    is_validation: Tensor | None = None  # (len(train),) bool; None: no image is marked
+
+    def __post_init__(self) -> None:
+        marked = self.is_validation
+        if marked is not None and (marked.dtype, *marked.shape) != (torch.bool, len(self.train)):
+            raise ValueError(
+                f"is_validation must be bool of shape ({len(self.train)},), found {marked.dtype} "
+                f"of shape {tuple(marked.shape)}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Split samples in two: by a split column, by drawing whole patients, into stratified halves."""
+"""Split samples: by a split column, by drawing whole patients, into stratified halves."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from fedquilt.core.errors import nearest
 from fedquilt.core.seeding import generator_for, seed_for
 from fedquilt.data.problems import Kind, Problems
 
-IS_TEST = {
-    **dict.fromkeys(("train", "training", "val", "valid", "validation", "dev"), False),
-    **dict.fromkeys(("test", "testing"), True),
+TRAIN, VALIDATION, TEST = 0, 1, 2
+SPLITS = ("train", "val", "test")  # by number
+SPLIT_OF = {
+    **dict.fromkeys(("train", "training"), TRAIN),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), VALIDATION),
+    **dict.fromkeys(("test", "testing"), TEST),
 }
 
 BAD_SPLIT = Kind(
     "bad-split",
     "cells of the split column that are not understood",
-    "expected train, val or test in every row (val joins train)",
+    "expected train, val or test in every row",
 )
 ONE_SIDED_SPLIT = Kind(
     "one-sided-split",
@@ -30,9 +33,9 @@ ONE_SIDED_SPLIT = Kind(
 )
 SHARED_PATIENTS = Kind(
     "patients-in-both-parts",
-    "patients with images in both train and test",
-    "put all images of a patient in one split, or do not name a split column: then whole patients "
-    "are drawn. With shared patients the test results would be too good",
+    "patients with images in more than one split",
+    "put all images of a patient in one split (train, val or test), or do not name a split column: "
+    "then whole patients are drawn. With shared patients the results would be too good",
 )
 
 
@@ -41,33 +44,35 @@ def split_by_column(
     groups: Sequence[str] | None,
     lines: Sequence[int],
     problems: Problems,
-) -> NDArray[np.bool_] | None:
-    """(N,) bool: whether a sample is in the test split; ``None`` if the column cannot be used."""
-    found = [IS_TEST.get(value.casefold()) for value in values]
-    for in_test, value, line in zip(found, values, lines):
-        if in_test is None:
-            hint = nearest(value.casefold(), IS_TEST) if value else ""
+) -> NDArray[np.int8] | None:
+    """(N,): the split of each sample, ``TRAIN``, ``VALIDATION`` or ``TEST``.
+
+    ``None`` if the column cannot be used.
+    """
+    found = [SPLIT_OF.get(value.casefold()) for value in values]
+    for split, value, line in zip(found, values, lines):
+        if split is None:
+            hint = nearest(value.casefold(), SPLIT_OF) if value else ""
             problems.add(BAD_SPLIT, f"line {line}: {value[:20] or 'blank'!r}{hint}")
     if None in found:
         return None
-    is_test = np.array(found, dtype=bool)
-    for split, members in (("train", ~is_test), ("test", is_test)):
-        if not members.any():
-            problems.add(ONE_SIDED_SPLIT, f"no row is {split}")
+    splits = np.array(found, dtype=np.int8)
+    for split in (TRAIN, TEST):
+        if not (splits == split).any():
+            problems.add(ONE_SIDED_SPLIT, f"no row is {SPLITS[split]}")
     if groups is not None:
-        _report_shared(groups, is_test, problems)
-    return is_test
+        _report_shared(groups, splits, problems)
+    return splits
 
 
-def _report_shared(groups: Sequence[str], is_test: NDArray[np.bool_], problems: Problems) -> None:
-    train: set[str] = set()
-    test: set[str] = set()
-    for group, in_test in zip(groups, is_test):
-        (test if in_test else train).add(group)
-    shared = sorted(train & test)
+def _report_shared(groups: Sequence[str], splits: NDArray[np.int8], problems: Problems) -> None:
+    splits_of: dict[str, set[int]] = {}
+    for group, split in zip(groups, splits.tolist()):
+        splits_of.setdefault(group, set()).add(split)
+    shared = sorted(group for group, found in splits_of.items() if len(found) > 1)
     if shared:
         few = ", ".join(shared[:5]) + (", ..." if len(shared) > 5 else "")
-        total = len(train | test)
+        total = len(splits_of)
         problems.add(SHARED_PATIENTS, f"{len(shared):,} of {total:,} patients", private=few)
 
 
@@ -81,10 +86,7 @@ def draw_split(
     mark. Their order depends only on their names and the seed, so the split does not depend on the
     order of the samples.
     """
-    names, unit_of = np.unique(np.asarray(units), return_inverse=True)
-    counts = np.zeros((len(names), marks.shape[1] + 1))  # the last column counts images
-    np.add.at(counts, unit_of, np.hstack([marks, np.ones((len(marks), 1), dtype=marks.dtype)]))
-    draw = np.array([seed_for("split", seed, str(name)) for name in names], dtype=np.float64)
+    unit_of, counts, draw = _counted_units(units, marks, "split", seed)
     is_test = _assign_units(counts, draw, test_share)
     if not is_test.any():
         is_test[draw.argmin()] = True
@@ -93,22 +95,61 @@ def draw_split(
     return is_test[unit_of]
 
 
-def _assign_units(
-    counts: NDArray[np.float64], draw: NDArray[np.float64], test_share: float
+def draw_validation(
+    units: Sequence[str] | NDArray[np.str_],
+    marks: NDArray[np.bool_],
+    is_kept: NDArray[np.bool_],
+    share: float,
+    seed: int,
 ) -> NDArray[np.bool_]:
+    """Draw whole units for validation, as :func:`draw_split` does for testing.
+
+    A unit with a sample where ``is_kept`` (N,) is not drawn. The result may be empty.
+    """
+    unit_of, counts, draw = _counted_units(units, marks, "validation", seed)
+    kept = np.zeros(len(counts), dtype=bool)
+    np.logical_or.at(kept, unit_of, is_kept)
+    return _assign_units(counts, draw, share, kept)[unit_of]
+
+
+def _counted_units(
+    units: Sequence[str] | NDArray[np.str_],
+    marks: NDArray[np.integer | np.bool_],
+    purpose: str,
+    seed: int,
+) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
+    """Return each sample's unit, the units' marks (the last column counts images), their draws."""
+    names, unit_of = np.unique(np.asarray(units), return_inverse=True)
+    counts = np.zeros((len(names), marks.shape[1] + 1))
+    np.add.at(counts, unit_of, np.hstack([marks, np.ones((len(marks), 1), dtype=marks.dtype)]))
+    draw = np.array([seed_for(purpose, seed, str(name)) for name in names], dtype=np.float64)
+    return unit_of, counts, draw
+
+
+def _assign_units(
+    counts: NDArray[np.float64],
+    draw: NDArray[np.float64],
+    drawn_share: float,
+    kept: NDArray[np.bool_] | None = None,
+) -> NDArray[np.bool_]:
+    """(units,) bool: the drawn ones; those in ``kept`` never are."""
     rarity = (counts > 0).sum(axis=0)
     by_rarity = np.argsort(rarity, kind="stable")
     # The rank of each unit's rarest mark; there always is one, as every unit has images.
     rank = (counts[:, by_rarity] > 0).argmax(axis=1)
-    lacking = np.outer((1 - test_share, test_share), counts.sum(axis=0))  # (train/test, marks)
-    is_test = np.zeros(len(counts), dtype=bool)
+    lacking = np.outer((1 - drawn_share, drawn_share), counts.sum(axis=0))  # (left/drawn, marks)
+    free = np.ones(len(counts), dtype=bool) if kept is None else ~kept
+    lacking[0] -= counts[~free].sum(axis=0)
+    is_drawn = np.zeros(len(counts), dtype=bool)
     for unit in np.lexsort((draw, rank)):
-        train, test = lacking[:, by_rarity[rank[unit]]]
-        if train == test:
-            train, test = lacking[:, -1]
-        is_test[unit] = test > train
-        lacking[int(is_test[unit])] -= counts[unit]
-    return is_test
+        if not free[unit]:
+            continue
+        left, drawn = lacking[:, by_rarity[rank[unit]]]
+        if left == drawn:
+            left, drawn = lacking[:, -1]
+        is_drawn[unit] = drawn > left
+        lacking[int(is_drawn[unit])] -= counts[unit]
+    return is_drawn
 
 
 def stratified_halves(positives: Tensor, *names: int | str) -> Tensor:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedquilt.core.errors import UserError
-from fedquilt.core.settings import Tables, plain, read
+from fedquilt.core.settings import Tables, added, plain, read
 from fedquilt.data.annotations import ANNOTATIONS
 from fedquilt.data.annotations.rules import Annotation
 from fedquilt.data.augmentation.views import Views
@@ -20,6 +20,7 @@ from fedquilt.data.partitions import PARTITIONS
 from fedquilt.data.partitions.partition import Partition
 from fedquilt.data.source import Source
 from fedquilt.data.sources import SOURCES
+from fedquilt.data.validation import Validation
 from fedquilt.methods import all_methods
 from fedquilt.metrics.evaluation import Evaluation
 from fedquilt.models.spec import ModelSpec
@@ -43,6 +44,7 @@ class Recipe:
     seed: int = 0  # for the model, the training and, without allocation_seed, the allocation
     allocation_seed: int | None = None  # for which client holds and annotates what
     evaluation: Evaluation = Evaluation()
+    validation: Validation = added(Validation())  # images that choose the round, if there are any
     checkpoint_every: int = 1  # rounds
     min_cell: int = 0  # disclosure floor: values computed from fewer patients are not sent
 

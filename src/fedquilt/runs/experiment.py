@@ -11,6 +11,7 @@ from torch import Tensor
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.tree import Weights
 from fedquilt.data.source import Splits
+from fedquilt.data.validation import KEPT_POSITIVES
 from fedquilt.engines.build import build_engine, check_engine
 from fedquilt.engines.options import EngineName, EngineOptions
 from fedquilt.metrics import nan_to_none
@@ -34,6 +35,11 @@ from fedquilt.training.method import State
 from fedquilt.training.rounds import start_server
 
 CACHE = Path(".cache") / "fedquilt"
+NOTHING_SET_ASIDE = (
+    "no image could be set aside for validation: every client needs its patients for training "
+    f"(a class with fewer than {KEPT_POSITIVES} positive patients at a client keeps them all), so "
+    "the model of the last round is used"
+)
 
 Observer = Callable[[str, dict[str, Any]], None]  # ("begin" | "notice" | "round" | "end", facts)
 
@@ -65,7 +71,7 @@ def run(
     check_engine(options, device, recipe.method.training.precision)
     folder = RunFolder(out)
     with folder.begin(recipe, resume=resume):
-        simulation = simulate(recipe, cache, splits)
+        simulation = simulate(recipe, cache, splits, use_marked=folder.validates_on_marked(recipe))
         folder.keep(recipe, simulation.allocation)
         run_ = _Run(recipe, folder, simulation, device, options, observe)
         run_.restore()
@@ -119,6 +125,8 @@ class _Run:
         saved, complaints = self.recorder.checkpoints.restore()
         for complaint in complaints:
             self.observe("notice", {"text": complaint})
+        if self.recipe.validation.share > 0 and not self.simulation.validation:
+            self.observe("notice", {"text": NOTHING_SET_ASIDE})
         if saved is None:
             self.server = start_server(method, task, self.engine)
         else:

@@ -63,6 +63,15 @@ class RunFolder:
         allocation.save(self.partition)
         write_json(self.recipe, recipe.to_dict())
 
+    def validates_on_marked(self, recipe: Recipe) -> bool:
+        """Whether images that a split column marks for validation are left out of training.
+
+        A run that began before they were, and whose recipe does not validate, goes on as it began.
+        """
+        if recipe.validation.share > 0 or not self.partition.exists():
+            return True
+        return "validation" in Allocation.load(self.partition).protocol
+
     def read_recipe(self) -> Recipe:
         return recipe_from(self.read_json(self.recipe))
 

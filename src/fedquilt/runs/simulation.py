@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -14,6 +14,7 @@ from fedquilt.data.augmentation.views import Preprocessing
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.source import Splits
+from fedquilt.data.validation import set_aside
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.training.task import Task
 
@@ -28,17 +29,35 @@ class Simulation:
     allocation: Allocation  # as in the recipe, even if the method is a bound that sees more
     clients: Mapping[str, ClientData]  # as the method sees them
     task: Task
+    validation: Mapping[str, ClientData]  # the same clients' images for validation, if any
 
 
-def simulate(recipe: Recipe, cache: Path, splits: Splits | None = None) -> Simulation:
-    """Load the data and allocate it to clients; ``splits`` is the data if already loaded."""
+def simulate(
+    recipe: Recipe, cache: Path, splits: Splits | None = None, *, use_marked: bool = True
+) -> Simulation:
+    """Load the data and allocate it to clients.
+
+    Args:
+        recipe: what to train, and on what.
+        cache: the folder for decoded images.
+        splits: the data, if it is already loaded.
+        use_marked: False trains on images that a split column marks for validation, as runs did
+            before there was a validation part.
+    """
     splits = recipe.data.load(cache) if splits is None else splits
     seed = recipe.seed if recipe.allocation_seed is None else recipe.allocation_seed
     allocation = allocate(splits.train, recipe.partition, recipe.annotation, seed)
+    marked = splits.is_validation if use_marked else None
+    allocation = set_aside(allocation, splits.train, marked, recipe.validation)
     holdings = _visible_holdings(recipe, allocation, splits.train)
     # In a deployment only the sites know the secret; here the server's code never reads it.
     secret = f"fedquilt simulation {recipe.seed}".encode()
-    clients = {holding.name: ClientData.of(splits.train, holding, secret) for holding in holdings}
+    clients = {
+        each.name: ClientData.of(splits.train, each.for_training(), secret) for each in holdings
+    }
+    validation = {
+        each.name: ClientData.of(splits.train, each.for_validation(), secret) for each in holdings
+    }
     task = Task(
         classes=splits.train.classes,
         clients=tuple(clients),
@@ -50,7 +69,8 @@ def simulate(recipe: Recipe, cache: Path, splits: Splits | None = None) -> Simul
         round_count=recipe.rounds,
         seed=recipe.seed,
     )
-    return Simulation(splits, allocation, clients, task)
+    validates = any(map(len, validation.values()))
+    return Simulation(splits, allocation, clients, task, validation if validates else {})
 
 
 def _visible_holdings(
@@ -60,9 +80,18 @@ def _visible_holdings(
     if recipe.method.needs_complete_labels:
         holdings = tuple(_fully_labelled(holding, train) for holding in holdings)
     if recipe.method.needs_pooled_data:
-        indices = torch.cat([holding.indices for holding in holdings]).unique()
-        holdings = (_fully_labelled(Holding(POOLED, indices, train.known[indices]), train),)
+        holdings = (_pooled(holdings, train),)
     return holdings
+
+
+def _pooled(holdings: tuple[Holding, ...], train: MultiLabelDataset) -> Holding:
+    """Return one fully annotated client; an image that any client validates on is not trained."""
+    indices = torch.cat([holding.indices for holding in holdings]).unique()
+    validation = None
+    if any(holding.has_validation for holding in holdings):
+        chosen = torch.cat([holding.for_validation().indices for holding in holdings])
+        validation = torch.isin(indices, chosen)
+    return _fully_labelled(Holding(POOLED, indices, train.known[indices], validation), train)
 
 
 def _fully_labelled(holding: Holding, train: MultiLabelDataset) -> Holding:
@@ -74,4 +103,4 @@ def _fully_labelled(holding: Holding, train: MultiLabelDataset) -> Holding:
             f"{holding.name!r} are missing in the data; use it with fully annotated data, whose "
             "labels a recipe hides"
         )
-    return Holding(holding.name, holding.indices, known)
+    return replace(holding, known=known)

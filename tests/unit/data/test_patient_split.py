@@ -7,7 +7,7 @@ import pytest
 from support.folder_files import full_report
 
 from fedquilt.data.problems import Problems
-from fedquilt.data.splits import draw_split, split_by_column
+from fedquilt.data.splits import TEST, TRAIN, VALIDATION, draw_split, split_by_column
 
 
 def draw(count: int, patients: int) -> tuple[list[str], np.ndarray]:
@@ -59,10 +59,10 @@ def test_neither_split_is_empty(share: float) -> None:
 def test_split_column_spellings() -> None:
     problems = Problems()
     values = ["train", "TEST", "val", "Validation", "valid", "testing"]
-    is_test = split_by_column(values, None, range(2, 8), problems)
+    splits = split_by_column(values, None, range(2, 8), problems)
     assert not problems
-    assert is_test is not None
-    assert is_test.tolist() == [False, True, False, False, False, True]
+    assert splits is not None
+    assert splits.tolist() == [TRAIN, TEST, VALIDATION, VALIDATION, VALIDATION, TEST]
 
 
 def test_split_column_mistakes() -> None:
@@ -87,4 +87,5 @@ def test_shared_patients_are_counted_and_named_only_on_the_users_screen() -> Non
     assert "Jane" not in logged
     problems = Problems()
     split_by_column(["train", "val", "test"], ["Jane", "Jane", "Jim"], range(2, 5), problems)
-    assert not problems  # train and val are one split
+    assert "more than one split" in full_report(problems)
+    assert "1 of 2 patients: Jane" in full_report(problems)

@@ -19,6 +19,7 @@ from fedquilt.data.images.decoding import Decoded, decode_image
 from fedquilt.data.label_files.csv_labels import CsvLabels
 from fedquilt.data.problems import Kind, Place, Problem, Problems
 from fedquilt.data.sources.folder.load import Folder, FolderContent, read_folder
+from fedquilt.data.splits import TEST, TRAIN, VALIDATION
 
 BAD_SETTING = Kind("bad-setting", "a setting is wrong", "change the setting and check again")
 NO_IMAGE_AT_SITE = Kind(
@@ -38,6 +39,7 @@ class Summary:
     patients: int | None
     train: int | None
     test: int | None
+    validation: int | None = None  # rows that a split column marks val
     annotated_share: float  # of all entries
     depths: dict[str, int]  # files per bit depth; empty if images were not opened
 
@@ -47,7 +49,9 @@ class Summary:
         phrases += [f"{self.patients:,} patients"] if self.patients is not None else []
         phrases += [f"{self.annotated_share:.1%} of the labels annotated"]
         if self.train is not None:
-            phrases.append(f"{self.train:,} train and {self.test:,} test")
+            validation = f"{self.validation:,} validation and " if self.validation else ""
+            joined = " and " if not validation else ", "
+            phrases.append(f"{self.train:,} train{joined}{validation}{self.test:,} test")
         phrases += [f"{count:,} {depth} files" for depth, count in sorted(self.depths.items())]
         return ", ".join(phrases)
 
@@ -137,14 +141,15 @@ def _report_empty_sites(table: CsvLabels, usable: set[int], problems: Problems) 
 
 
 def _summary(content: FolderContent, depths: Counter[str]) -> Summary:
-    table, is_test = content.table, content.is_test
+    table, splits = content.table, content.splits
     return Summary(
         images=len(table.ids),
         classes=len(table.classes),
         sites=None if table.sites is None else len(set(table.sites)),
         patients=None if table.groups is None else len(set(table.groups)),
-        train=None if is_test is None else int((~is_test).sum()),
-        test=None if is_test is None else int(is_test.sum()),
+        train=None if splits is None else int((splits == TRAIN).sum()),
+        test=None if splits is None else int((splits == TEST).sum()),
+        validation=None if splits is None else int((splits == VALIDATION).sum()),
         annotated_share=float(table.known.float().mean()),
         depths=dict(depths),
     )

@@ -12,6 +12,7 @@ from fedquilt.data.images.cache import ImageFile
 from fedquilt.data.images.decoding import SUFFIXES
 from fedquilt.data.label_files.csv_labels import CsvLabels
 from fedquilt.data.sources.folder.load import Folder, FolderContent
+from fedquilt.data.splits import SPLITS
 
 
 def folder_warnings(source: Folder, content: FolderContent, depths: Counter[str]) -> list[str]:
@@ -64,10 +65,11 @@ def _patient_warnings(table: CsvLabels) -> list[str]:
 
 
 def _split_warnings(content: FolderContent) -> list[str]:
-    if content.is_test is None:
+    if content.splits is None:
         return []
     table, warnings = content.table, []
-    for split, is_member in (("train", ~content.is_test), ("test", content.is_test)):
+    for split in sorted(set(content.splits.tolist())):
+        is_member = content.splits == split
         kept = is_member.nonzero()[0].tolist()
         sites = None if table.sites is None else [table.sites[index] for index in kept]
         found = build_annotation_map(table.labels[kept], table.known[kept], table.classes, sites)
@@ -79,13 +81,13 @@ def _split_warnings(content: FolderContent) -> list[str]:
         ]
         if lacking:
             warnings.append(
-                f"the {split} split has no positive of {', '.join(map(repr, lacking))}: "
+                f"the {SPLITS[split]} split has no positive of {', '.join(map(repr, lacking))}: "
                 "annotate more, choose another split_seed or test_share, or give a split column"
             )
         absent = sorted(set(table.sites or ()).difference(sites or ()))
         if absent:
             warnings.append(
-                f"the {split} split has no image of site {', '.join(map(repr, absent))}: "
+                f"the {SPLITS[split]} split has no image of site {', '.join(map(repr, absent))}: "
                 "choose another split_seed or test_share, or give a split column"
             )
     return warnings

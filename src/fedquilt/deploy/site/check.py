@@ -54,7 +54,7 @@ class SiteCheck:
 def check_site(kit: Kit, settings: SiteSettings) -> SiteCheck:
     """Read and decode the site's data; train nothing and send nothing."""
     study, site = kit.study(), kit.role()
-    data = load_site_data(study, site, settings)
+    data = load_site_data(study, site, settings).training
     policy = settings.policy.tightened(SitePolicy(min_cell=study.recipe.min_cell))
     task = replace(study.task, model=study.task.model.for_loading())
     counts = zip(data.annotated_counts().tolist(), data.positive_counts().tolist())

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
 
 from fedquilt.core.errors import UserError
-from fedquilt.data.allocation import Holding
+from fedquilt.data.allocation import Allocation, Holding
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.dataset import MultiLabelDataset
+from fedquilt.data.source import Splits
 from fedquilt.data.sources.folder.load import Folder
+from fedquilt.data.validation import set_aside
 from fedquilt.deploy.site.settings import SiteFiles, SiteSettings
 from fedquilt.deploy.study import Study
 
@@ -29,14 +31,40 @@ def site_source(study: Study, site: str, files: SiteFiles) -> Folder:
     )
 
 
-def load_site_data(study: Study, site: str, settings: SiteSettings) -> ClientData:
+@dataclass(frozen=True)
+class SiteData:
+    """A site's images for training and those for validation, which may be none."""
+
+    training: ClientData
+    validation: ClientData
+
+
+def load_site_data(study: Study, site: str, settings: SiteSettings) -> SiteData:
     cache = Path(settings.work_folder) / "cache"
-    train = site_source(study, site, settings.data).load(cache).train
-    return as_client(study, site, train, _secret(settings))
+    splits = site_source(study, site, settings.data).load(cache)
+    return as_client(study, site, splits, _secret(settings))
 
 
-def as_client(study: Study, site: str, train: MultiLabelDataset, secret: bytes) -> ClientData:
+def as_client(study: Study, site: str, splits: Splits, secret: bytes) -> SiteData:
     """Return the data with the study's classes; those that the site lacks are unannotated."""
+    data = _with_the_studys_classes(study, site, splits.train)
+    everything = Holding(site, torch.arange(len(data)), data.known)
+    allocation = set_aside(
+        Allocation((everything,), study.classes),
+        data,
+        splits.is_validation,
+        study.recipe.validation,
+    )
+    (holding,) = allocation.holdings
+    return SiteData(
+        training=ClientData.of(data, holding.for_training(), secret),
+        validation=ClientData.of(data, holding.for_validation(), secret),
+    )
+
+
+def _with_the_studys_classes(
+    study: Study, site: str, train: MultiLabelDataset
+) -> MultiLabelDataset:
     labels = torch.zeros(len(train), len(study.classes), dtype=torch.uint8)
     known = torch.zeros(len(train), len(study.classes), dtype=torch.bool)
     columns = [study.classes.index(name) for name in train.classes]
@@ -49,8 +77,7 @@ def as_client(study: Study, site: str, train: MultiLabelDataset, secret: bytes) 
             "label for it; fix the label file, or have the coordinator change the study's "
             "`annotates`"
         )
-    complete = replace(train, labels=labels, known=known, classes=study.classes)
-    return ClientData.of(complete, Holding(site, torch.arange(len(train)), known), secret)
+    return replace(train, labels=labels, known=known, classes=study.classes)
 
 
 def _secret(settings: SiteSettings) -> bytes:

@@ -20,7 +20,7 @@ class SiteFiles:
     labels: str  # the CSV file
     image_column: str = "image"
     patient_column: str | None = None
-    split_column: str | None = None  # rows marked train or val are used for training
+    split_column: str | None = None  # train rows are trained on, val rows validate
     ignore_columns: tuple[str, ...] = ()
     uncertain: Uncertain = "ignore"
     label_names: str | None = None  # TOML file that maps the site's label names to the study's

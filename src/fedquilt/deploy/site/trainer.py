@@ -52,7 +52,7 @@ def serve(kit: Kit, settings_path: Path, requests: IO[bytes], replies: IO[bytes]
         folder = study_folder(work, study, site)
         client = SiteClient(
             study,
-            load_site_data(study, site, settings),
+            load_site_data(study, site, settings).training,
             SiteStates(folder),
             SiteModel(folder),
             settings.policy,

@@ -58,6 +58,8 @@ def test_split_column(tmp_path: Path) -> None:
     )
     splits = source.load(tmp_path / "cache")
     assert splits.train.ids == ("b.png", "c.png")
+    assert splits.is_validation is not None
+    assert splits.is_validation.tolist() == [False, True]
     assert splits.test.ids == ("a.png",)
     assert splits.train.groups is None
     assert splits.train.sites is None

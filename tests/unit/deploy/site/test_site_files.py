@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_a_sites_files_give_the_client_of_the_simulation(tmp_path: Path) -> None
     for name, data in simulation.clients.items():
         settings = read_site_settings(written[name])
         assert settings.policy.min_cell == 3
-        found = load_site_data(study, name, settings)
+        found = load_site_data(study, name, settings).training
         assert found.name == name
         assert found.secret == data.secret
         for one, two in ((found.labels, data.labels), (found.known, data.known)):
@@ -77,9 +78,9 @@ def test_wrong_settings_are_refused(text: str, message: str, tmp_path: Path) -> 
 
 def test_a_declared_class_without_a_label_is_refused(tmp_path: Path) -> None:
     study = make_study(make_method("fedavg"))
-    train = DigitsMosaic(classes=2, train=4, test=1, digits_per_image=(1, 2)).load(tmp_path).train
-    blank = train.select([0, 1])
+    splits = DigitsMosaic(classes=2, train=4, test=1, digits_per_image=(1, 2)).load(tmp_path)
+    blank = splits.train.select([0, 1])
     blank.known[:, 1] = False
     renamed = type(blank)(**{**vars(blank), "classes": ("round", "square")})
     with pytest.raises(UserError, match="site-0 annotates square, but no image here"):
-        as_client(study, "site-0", renamed, b"")
+        as_client(study, "site-0", replace(splits, train=renamed), b"")

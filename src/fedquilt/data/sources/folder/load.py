@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -21,7 +22,7 @@ from fedquilt.data.label_files.names import LabelNames, read_label_names
 from fedquilt.data.label_files.values import Uncertain
 from fedquilt.data.problems import Kind, Problems
 from fedquilt.data.source import Source, Splits
-from fedquilt.data.splits import draw_split, split_by_column
+from fedquilt.data.splits import TEST, TRAIN, VALIDATION, draw_split, split_by_column
 
 log = logging.getLogger(__name__)
 
@@ -83,17 +84,20 @@ class Folder(Source):
         """Decode into ``cache`` if needed; both splits are slices of one memory-mapped file."""
         problems = Problems()
         found = read_folder(self, problems)
-        if problems or found is None or found.is_test is None:
+        if problems or found is None or found.splits is None:
             raise problems.error(f"the data in {self.folder}")
         for notice in found.table.notices:
             log.info(notice)
         # With train first, both splits are slices of the mapped file, so nothing is copied.
-        order = np.argsort(found.is_test, kind="stable").tolist()
-        train_count = int((~found.is_test).sum())
+        is_test = found.splits == TEST
+        order = np.argsort(is_test, kind="stable").tolist()
+        train_count = int((~is_test).sum())
+        is_validation = torch.from_numpy(found.splits[~is_test] == VALIDATION)
         images = cached_images([found.files[row] for row in order], self.decoding, cache)
         return Splits(
             train=_dataset(found.table, order[:train_count], images[:train_count]),
             test=_dataset(found.table, order[train_count:], images[train_count:]),
+            is_validation=is_validation if bool(is_validation.any()) else None,
         )
 
 
@@ -103,7 +107,7 @@ class FolderContent:
 
     table: CsvLabels
     files: list[ImageFile]  # the images that were found: one per row unless there are problems
-    is_test: NDArray[np.bool_] | None
+    splits: NDArray[np.int8] | None  # per row: TRAIN, VALIDATION or TEST
 
 
 def read_folder(source: Folder, problems: Problems) -> FolderContent | None:
@@ -156,7 +160,7 @@ def _hint(root: Path, name: str) -> str:
     return ""
 
 
-def _split(source: Folder, table: CsvLabels, problems: Problems) -> NDArray[np.bool_] | None:
+def _split(source: Folder, table: CsvLabels, problems: Problems) -> NDArray[np.int8] | None:
     if table.splits is not None:
         return split_by_column(table.splits, table.groups, table.lines, problems)
     marks = (table.known & table.labels.bool()).numpy()
@@ -168,7 +172,8 @@ def _split(source: Folder, table: CsvLabels, problems: Problems) -> NDArray[np.b
         what = "image" if table.groups is None else "patient"
         problems.add(TOO_FEW, f"{len(set(units))} {what}")
         return None
-    return draw_split(units, marks, source.test_share, source.split_seed)
+    is_test = draw_split(units, marks, source.test_share, source.split_seed)
+    return np.where(is_test, TEST, TRAIN).astype(np.int8)
 
 
 def _dataset(table: CsvLabels, indices: list[int], images: Tensor) -> MultiLabelDataset:

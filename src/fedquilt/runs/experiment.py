@@ -25,6 +25,7 @@ from fedquilt.runs.assessment import (
     models_of,
     samples_by_site,
 )
+from fedquilt.runs.data_facts import DATA_FILE, data_facts
 from fedquilt.runs.environment import environment
 from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder
 from fedquilt.runs.run_folder import RunFolder
@@ -158,6 +159,7 @@ class _Run:
         assessment = assess(self._logits(models), test, self.recipe.evaluation, allocation, sites)
         self._keep_scores(assessment)
         save_models(self.folder, self.recipe, task, models)
+        write_json(self.folder.path / DATA_FILE, data_facts(self.recipe, self.simulation))
         history = self.folder.history.read()
         result = {
             "method": self.recipe.to_dict()["method"]["name"],

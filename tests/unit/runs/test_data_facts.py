@@ -1,0 +1,77 @@
+"""What a finished run keeps of its data for its report, counted by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from support.tiny_runs import tiny_settings
+from torch import Tensor
+
+from fedquilt.data.dataset import MultiLabelDataset
+from fedquilt.data.source import Splits
+from fedquilt.recipes.recipe import recipe_from
+from fedquilt.runs.data_facts import data_facts
+from fedquilt.runs.simulation import simulate
+
+BLANK = 9
+# Two sites of three images; the second annotates the first class only.
+TRAIN = torch.tensor([[1, 0], [0, 1], [1, 1], [1, BLANK], [0, BLANK], [0, BLANK]])
+TEST = torch.tensor([[1, 0], [0, BLANK]])
+
+
+def dataset(cells: Tensor, patients: tuple[str, ...] | None, sites: str) -> MultiLabelDataset:
+    known = cells != BLANK
+    return MultiLabelDataset(
+        images=torch.zeros(len(cells), 1, 16, 16, dtype=torch.uint8),
+        labels=torch.where(known, cells, 0).to(torch.uint8),
+        known=known,
+        classes=("edema", "mass"),
+        ids=tuple(f"{sites}-{row}" for row in range(len(cells))),
+        groups=patients,
+        sites=tuple(sites),
+    )
+
+
+@pytest.fixture
+def facts(request: pytest.FixtureRequest, tmp_path: Any) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "partition": {"name": "natural", "by": "site"},
+        "annotation": {"name": "recorded"},
+        **getattr(request, "param", {}),
+    }
+    recipe = recipe_from(tiny_settings("fedavg-pl", **settings))
+    splits = Splits(
+        train=dataset(TRAIN, ("p", "p", "q", "r", "s", "t"), "nnnsss"),
+        test=dataset(TEST, ("u", "t"), "ns"),
+    )
+    return data_facts(recipe, simulate(recipe, tmp_path, splits))
+
+
+def test_splits_are_counted_by_image_and_patient(facts: dict[str, Any]):
+    assert facts["splits"] == {
+        "train": {"images": 6, "patients": 5, "annotated": [6, 3], "positives": [3, 2]},
+        "test": {"images": 2, "patients": 2, "annotated": [2, 1], "positives": [1, 0]},
+    }
+    assert facts["patients_in_both"] == 1  # patient t
+
+
+def test_sites_are_counted(facts: dict[str, Any]):
+    assert facts["sites"] == [
+        {"name": "n", "images": 3, "patients": 2, "annotated": [3, 3], "positives": [2, 2]},
+        {"name": "s", "images": 3, "patients": 3, "annotated": [3, 0], "positives": [1, 0]},
+    ]
+
+
+def test_parts_of_a_message_are_listed_once(facts: dict[str, Any]):
+    leaving = facts["leaving"]
+    assert {part["part"] for part in leaving["parts"]} >= {"annotators", "body", "head"}
+    assert (leaving["clients"], leaving["listed"], leaving["suppressed"]) == (2, 1, {})
+
+
+@pytest.mark.parametrize("facts", [{"min_cell": 4}], indirect=True)
+def test_a_site_below_the_floor_is_named(facts: dict[str, Any]):
+    leaving = facts["leaving"]
+    assert leaving["listed"] == 2
+    assert set(leaving["silent"]) == {"n", "s"}  # 2 and 3 patients

@@ -14,6 +14,7 @@ from fedquilt.cli import (
     deploy,
     evaluate,
     predict,
+    report,
     reproduce,
     run,
     server,
@@ -66,6 +67,7 @@ app.command("list")(list_command.list_entries)
 app.command("run")(run.run)
 app.command("reproduce")(reproduce.reproduce)
 app.command("compare")(compare.compare)
+app.command("report")(report.report)
 app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
 app.add_typer(data.app, name="data")

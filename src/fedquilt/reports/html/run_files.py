@@ -1,0 +1,108 @@
+"""RunFiles: what a run folder says, read without torch; a file that is not there is empty."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedquilt.core.errors import UserError
+
+CARD_FILE = "card.json"
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """The files of a run folder, of a simulation or of a study."""
+
+    path: Path
+
+    @cached_property
+    def recipe(self) -> dict[str, Any]:
+        return self._required("recipe.json", "it is not a run folder")
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        again = f"finish it with: fedquilt run --out {self.path} --resume"
+        return self._required("result.json", f"the run is not finished; {again}")
+
+    @cached_property
+    def history(self) -> list[dict[str, Any]]:
+        """One record per round, up to the first damaged line."""
+        return _json_lines(self.path / "history.jsonl")
+
+    @cached_property
+    def audit_log(self) -> list[dict[str, Any]]:
+        """What the server of a study sent, received and refused; empty for a simulation."""
+        return _json_lines(self.path / "audit.jsonl")
+
+    @cached_property
+    def model(self) -> dict[str, Any]:
+        return self._optional("model.json")
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """Counts of the data, written at the end of a simulation."""
+        return self._optional("data.json")
+
+    @cached_property
+    def card(self) -> dict[str, Any]:
+        return self._optional(CARD_FILE)
+
+    @property
+    def is_study(self) -> bool:
+        return "study" in self.result
+
+    @cached_property
+    def annotated(self) -> dict[str, list[bool]]:
+        """For every site, whether it annotated each class in at least one image."""
+        import numpy as np
+
+        path = self.path / "partition.npz"
+        try:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                header, known = json.loads(str(file["header"])), file["known"]
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(f"{path} cannot be read ({error}); {self._again}") from error
+        ends = np.cumsum(header["sizes"])
+        return {
+            name: known[end - size : end].any(axis=0).tolist()
+            for name, size, end in zip(header["names"], header["sizes"], ends)
+        }
+
+    @property
+    def _again(self) -> str:
+        return f"write it again with: fedquilt run --out {self.path} --resume"
+
+    def _required(self, name: str, why: str) -> dict[str, Any]:
+        if not self.path.is_dir():
+            raise UserError(f"there is no run folder {self.path}")
+        if not (self.path / name).exists():
+            raise UserError(f"{self.path} holds no {name}: {why}")
+        return self._optional(name)
+
+    def _optional(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        if not path.exists():
+            return {}
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:  # not JSON, or not text
+            raise UserError(f"{path} is damaged ({error}); {self._again}") from error
+        if not isinstance(content, dict):
+            raise UserError(f"{path} is damaged: it holds no table; {self._again}")
+        return content
+
+
+def _json_lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    records = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            records.append(json.loads(line))
+        except ValueError:  # cut short by a crash
+            break
+    return records

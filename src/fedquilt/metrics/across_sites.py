@@ -1,0 +1,42 @@
+"""Random effects over sites: a mean of AUCs where sites differ by more than chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+from scipy.special import stdtrit
+
+from fedquilt.metrics.intervals import LEVEL
+
+
+@dataclass(frozen=True)
+class RandomEffects:
+    """The mean effect over sites, e.g. of logit AUCs."""
+
+    mean: float
+    error: float  # Hartung & Knapp's standard error
+    low: float
+    high: float
+    between: float  # tau2, DerSimonian & Laird's variance between sites
+
+
+def random_effects(
+    effects: Sequence[float], variances: Sequence[float], level: float = LEVEL
+) -> RandomEffects:
+    """Combine the effects of two sites or more with their variances within sites."""
+    values, within = np.asarray(effects, dtype=np.float64), np.asarray(variances, dtype=np.float64)
+    weights = 1 / within
+    fixed = float(np.average(values, weights=weights))
+    heterogeneity = float((weights * (values - fixed) ** 2).sum())
+    scale = float(weights.sum() - (weights**2).sum() / weights.sum())
+    count = len(values)
+    between = max(0.0, (heterogeneity - (count - 1)) / scale)
+    weights = 1 / (within + between)
+    mean = float(np.average(values, weights=weights))
+    spread = float((weights * (values - mean) ** 2).sum()) / (count - 1)
+    error = sqrt(spread / float(weights.sum()))
+    half = float(stdtrit(count - 1, 0.5 + level / 2)) * error
+    return RandomEffects(mean, error, mean - half, mean + half, between)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedquilt.cli import own_data
-from fedquilt.cli.console import Notes, print_json, results, say
+from fedquilt.cli.console import Notes, note, print_json, results, say
 from fedquilt.cli.options import (
     DEFAULT_CACHE,
     AsJson,
@@ -56,9 +56,10 @@ def evaluate(
     uncertain: own_data.Uncertain = "ignore",
     label_names: own_data.LabelNames = None,
 ) -> None:
-    """Evaluate a run on its own test images, or on a folder with the same classes.
+    """Evaluate a run on its own test images, or on a folder with some or all of its classes.
 
-    With a split column the folder's test rows are used, otherwise all rows.
+    With a split column the folder's test rows are used, otherwise all rows. Classes without labels
+    are not judged, and images that the model was trained on are left out.
     """
     options = own_data.FolderOptions.of(locals())
     from fedquilt.runs.finished_run import read_run
@@ -72,31 +73,32 @@ def evaluate(
             "leave out --data and --client"
         )
     with Notes():
-        datasets = _datasets(finished, options, cache)
+        dataset, facts = _dataset(finished, options, cache)
     if keep_scores:
-        say(f"scores: {finished.keep_scores(datasets[0], device=device)}")
+        say(f"scores: {finished.keep_scores(dataset, device=device)}")
     models = [client] if client or not finished.models.clients else finished.models.clients
     reports = {
         model or "global": finished.evaluate(
-            datasets, client=model, threshold=threshold, device=device
+            [dataset], client=model, threshold=threshold, device=device
         ).to_dict()
         for model in models
     }
     limit = finished.recipe.evaluation.threshold if threshold is None else threshold
-    _show(finished, reports, sum(map(len, datasets)), limit, as_json=as_json)
+    _show(finished, reports, {"images": len(dataset)} | facts, limit, as_json=as_json)
 
 
-def _datasets(
+def _dataset(
     finished: Run, options: own_data.FolderOptions, cache: Path
-) -> list[MultiLabelDataset]:
+) -> tuple[MultiLabelDataset, dict[str, Any]]:
+    """Return the images to judge by, and facts about them for the output."""
     if not options.given():
-        return [finished.recipe.data.load(cache).test]
+        return finished.recipe.data.load(cache).test, {}
     from fedquilt.core.settings import read
     from fedquilt.data.sources.folder.load import Folder
+    from fedquilt.runs.other_data import load_other_data
 
     decoding = finished.models.decoding
     settings = options.source_settings() | {
-        "classes": finished.classes,
         "size": decoding.size,
         "channels": decoding.channels,
         "fit": decoding.fit,
@@ -104,12 +106,23 @@ def _datasets(
     }
     del settings["name"]
     source: Folder = read(Folder, settings, "data", {})
-    splits = source.load(cache)
-    return [splits.test] if options.split_column else [splits.train, splits.test]
+    other = load_other_data(finished.path, source, finished.classes, cache)
+    for warning in other.warnings():
+        note(warning)
+    return other.data, {
+        "not_judged": list(other.not_judged.classes),
+        "unknown_columns": list(other.not_judged.columns),
+        "trained_images_left_out": other.trained_on,
+    }
 
 
 def _show(
-    finished: Run, reports: dict[str, Any], images: int, threshold: float, *, as_json: bool
+    finished: Run,
+    reports: dict[str, Any],
+    facts: dict[str, Any],
+    threshold: float,
+    *,
+    as_json: bool,
 ) -> None:
     rows = class_rows(reports, finished.annotators)
     columns = {
@@ -119,10 +132,12 @@ def _show(
     averages = {name: mean_or_none(values) for name, values in columns.items()}
     spread = {name: deviation_or_none(values) for name, values in columns.items()}
     if as_json:
-        content = {"run": str(finished.path), "images": images, "threshold": threshold}
+        content = {"run": str(finished.path), **facts, "threshold": threshold}
         print_json(content | {"classes": rows, "averages": averages, "reports": reports})
         return
     clients = len(finished.allocation.holdings)
     results.print(class_table(rows, averages, client_count=clients))
     results.print(average_table(average_rows(averages, spread)))
-    results.print(f"{images:,} images; present: probability of at least {percent(threshold)} %")
+    results.print(
+        f"{facts['images']:,} images; present: probability of at least {percent(threshold)} %"
+    )

@@ -31,6 +31,7 @@ from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.scores import MAX_BYTES, Scores, logits_size, too_large, write_scores
 from fedquilt.runs.simulation import Simulation, simulate
+from fedquilt.runs.trained_images import write_trained_images
 from fedquilt.runs.trained_models import save_models
 from fedquilt.training.method import State
 from fedquilt.training.rounds import start_server
@@ -158,6 +159,8 @@ class _Run:
         models = models_of(method, self.server, self.engine)
         assessment = assess(self._logits(models), test, self.recipe.evaluation, allocation, sites)
         self._keep_scores(assessment)
+        held = self.simulation.allocation.holdings
+        write_trained_images(self.folder.path, self.simulation.splits.train.images, held)
         save_models(self.folder, self.recipe, task, models)
         write_json(self.folder.path / DATA_FILE, data_facts(self.recipe, self.simulation))
         history = self.folder.history.read()

@@ -127,13 +127,16 @@ class Run:
                     f"{', '.join(data.classes)}; give data with the same classes in the same order"
                 )
         probabilities = [self.models.probabilities(d.images, client, device) for d in datasets]
+        known = torch.cat([data.known for data in datasets])
         return score(
             torch.cat(probabilities),
             torch.cat([data.labels for data in datasets]),
-            torch.cat([data.known for data in datasets]),
+            known,
             self.classes,
             threshold=self._threshold(threshold),
             strict=self.recipe.evaluation.strict,
+            # A class that nobody annotated was not judged: it is no 0 in an average.
+            zero_division=0.0 if bool(known.any(0).all()) else "skip",
         )
 
     @cached_property

@@ -77,7 +77,9 @@ def test_model_is_evaluated_and_predicts_other_images():
          "--ignore-columns", "hospital,person,"],
     )  # fmt: skip
     assert evaluated.exit_code == 0, evaluated.output
-    assert "24 images" in evaluated.stdout
+    trained = sum(len(holding.indices) for holding in read_run("done").allocation.holdings)
+    assert f"{24 - trained} images" in evaluated.stdout
+    assert f"THE MODEL WAS TRAINED ON {trained} OF THESE IMAGES" in evaluated.stderr
     asked = CliRunner().invoke(app, ["predict", "done", "images/3.png"])
     assert asked.exit_code == 0, asked.output
 

@@ -95,8 +95,8 @@ class Folder(Source):
         is_validation = torch.from_numpy(found.splits[~is_test] == VALIDATION)
         images = cached_images([found.files[row] for row in order], self.decoding, cache)
         return Splits(
-            train=_dataset(found.table, order[:train_count], images[:train_count]),
-            test=_dataset(found.table, order[train_count:], images[train_count:]),
+            train=dataset_of_rows(found.table, order[:train_count], images[:train_count]),
+            test=dataset_of_rows(found.table, order[train_count:], images[train_count:]),
             is_validation=is_validation if bool(is_validation.any()) else None,
         )
 
@@ -115,8 +115,17 @@ def read_folder(source: Folder, problems: Problems) -> FolderContent | None:
     folder = Path(source.folder)
     if not folder.is_dir():
         problems.add(NO_FOLDER, source.folder)
+    table = read_labels(Path(source.labels), label_columns(source), problems)
+    if table is None:
+        return None
+    files = find_files(folder, table, problems) if folder.is_dir() else []
+    return FolderContent(table, files, _split(source, table, problems))
+
+
+def label_columns(source: Folder) -> LabelColumns:
+    """Return the role of each column of the label file."""
     translation = source.label_names
-    columns = LabelColumns(
+    return LabelColumns(
         image_column=source.image_column,
         patient_column=source.patient_column,
         site_column=source.site_column,
@@ -126,14 +135,9 @@ def read_folder(source: Folder, problems: Problems) -> FolderContent | None:
         uncertain=source.uncertain,
         names=LabelNames() if translation is None else read_label_names(Path(translation)),
     )
-    table = read_labels(Path(source.labels), columns, problems)
-    if table is None:
-        return None
-    files = _find_files(folder, table, problems) if folder.is_dir() else []
-    return FolderContent(table, files, _split(source, table, problems))
 
 
-def _find_files(folder: Path, table: CsvLabels, problems: Problems) -> list[ImageFile]:
+def find_files(folder: Path, table: CsvLabels, problems: Problems) -> list[ImageFile]:
     root = folder.resolve()
     found, hint_given = [], False
     for name, line in zip(table.ids, table.lines):
@@ -176,7 +180,7 @@ def _split(source: Folder, table: CsvLabels, problems: Problems) -> NDArray[np.i
     return np.where(is_test, TEST, TRAIN).astype(np.int8)
 
 
-def _dataset(table: CsvLabels, indices: list[int], images: Tensor) -> MultiLabelDataset:
+def dataset_of_rows(table: CsvLabels, indices: list[int], images: Tensor) -> MultiLabelDataset:
     return MultiLabelDataset(
         images=images,
         labels=table.labels[indices],

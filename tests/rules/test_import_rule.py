@@ -18,7 +18,17 @@ FOLDERS = (
 )
 # In these two folders the order of the files counts as well.
 CORE = (
-    *("errors", "registry", "seeding", "version", "tree", "payload", "validation", "totals"),
+    *(
+        "shown_text",
+        "errors",
+        "registry",
+        "seeding",
+        "version",
+        "tree",
+        "payload",
+        "validation",
+        "totals",
+    ),
     *("atomic_files", "settings", "child_process"),
 )
 TRAINING = (

@@ -6,27 +6,51 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.shown_text import shown, shown_lines
+
+
+class SafeConsole(Console):
+    """A console that escapes control characters in whatever is printed, also in tables."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=shown_lines(segment.text))
+
 
 # Without a terminal, rich would wrap tables at 80 columns.
 _has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
-results = Console(highlight=False, width=None if _has_width else 160)
-messages = Console(stderr=True, highlight=False)
+results = SafeConsole(highlight=False, width=None if _has_width else 160)
+messages = SafeConsole(stderr=True, highlight=False)
 
 
 def print_json(content: Any) -> None:
-    typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
+    typer.echo(shown_lines(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)))
+
+
+def print_line(text: str) -> None:
+    """Print one line of a result, which may hold texts of other machines."""
+    typer.echo(shown(text))
 
 
 def say(text: str) -> None:
     """Print a message as it is: no markup in square brackets, and no wrapping of long lines."""
     messages.print(Text(text), soft_wrap=True)
+
+
+def say_line(text: str) -> None:
+    """Print a message that may hold texts of other machines: it stays on one line."""
+    say(shown(text))
 
 
 def note(text: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedquilt.cli.console import Notes, say
+from fedquilt.cli.console import Notes, SafeConsole, say
 from fedquilt.cli.options import DEFAULT_CACHE
 from fedquilt.core.errors import UserError
 from fedquilt.data.sources import SOURCES
@@ -122,12 +122,11 @@ def _check(
 
 
 def _show(result: CheckResult, drawn: Path | None) -> None:
-    from rich.console import Console
     from rich.text import Text
 
     from fedquilt.reports.annotation_picture import annotation_table
 
-    console = Console(highlight=False)
+    console = SafeConsole(highlight=False)
     if result.summary is not None:
         console.print(Text(result.summary.sentence()))
     if result.annotation_map is not None:

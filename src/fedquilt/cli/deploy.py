@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedquilt.cli.console import print_json, say
+from fedquilt.cli.console import print_json, print_line, say, say_line
 from fedquilt.cli.long_running import require_flare
 from fedquilt.cli.options import AsJson
 from fedquilt.core.errors import UserError
@@ -59,7 +59,7 @@ def submit(
 
     chosen = read_study(study)
     try:
-        submit_study(chosen, open_kit(kit, chosen), resume=resume, out=out, say=say)
+        submit_study(chosen, open_kit(kit, chosen), resume=resume, out=out, say=say_line)
     except KeyboardInterrupt:
         say("the job continues, but returning sites cannot join; watch again: submit --resume")
         raise typer.Exit(130) from None
@@ -79,7 +79,7 @@ def status(study: StudyFile, kit: KitFolder = DEFAULT_KIT, as_json: AsJson = Fal
         print_json(facts)
         return
     for line in status_lines(facts):
-        typer.echo(line)
+        print_line(line)
 
 
 @app.command()
@@ -96,4 +96,4 @@ def fetch(
     if out.exists():
         raise UserError(f"{out} already exists; give another --out")
     chosen = read_study(study)
-    describe_run(fetch_run(chosen, open_kit(kit, chosen), out), say)
+    describe_run(fetch_run(chosen, open_kit(kit, chosen), out), say_line)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedquilt.cli.console import say
+from fedquilt.cli.console import say_line
 from fedquilt.cli.long_running import require_flare, until_stopped
 
 app = typer.Typer(help="Run the server of a study across hospitals.", no_args_is_help=True)
@@ -24,4 +24,4 @@ def start(kit: Annotated[Path, typer.Argument(help="The server's kit.")]) -> Non
     require_flare()
     from fedquilt.deploy.nvflare.server import start_server
 
-    until_stopped(lambda: start_server(kit, say))
+    until_stopped(lambda: start_server(kit, say_line))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedquilt.cli.console import print_json, results, say
+from fedquilt.cli.console import print_json, results, say_line
 from fedquilt.cli.long_running import require_flare, until_stopped
 from fedquilt.cli.options import AsJson
 
@@ -37,7 +37,7 @@ def check(kit: KitFolder, settings: Settings, as_json: AsJson = False) -> None:
         print_json(found.to_dict())
     else:
         for line in found.lines():
-            say(line)
+            say_line(line)
         results.print(leaving_table(found))
     raise typer.Exit(0 if found.is_ok else 1)
 
@@ -48,7 +48,7 @@ def start(kit: KitFolder, settings: Settings) -> None:
     require_flare()
     from fedquilt.deploy.nvflare.site import start_site
 
-    until_stopped(lambda: start_site(kit, settings, say))
+    until_stopped(lambda: start_site(kit, settings, say_line))
 
 
 @app.command()
@@ -65,4 +65,4 @@ def model(
     site_kit = Kit(kit.resolve())
     site_kit.require()  # not the seal: a model can be exported after certificates have expired
     for line in write_site_model(site_kit, read_site_settings(settings), out):
-        say(line)
+        say_line(line)

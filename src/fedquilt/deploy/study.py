@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from fedquilt.core.errors import UserError, nearest
 from fedquilt.core.settings import plain, read
+from fedquilt.core.shown_text import shown
 from fedquilt.data.augmentation.views import Preprocessing
 from fedquilt.data.images.decoding import Fit
 from fedquilt.recipes.recipe import Recipe, read_settings, recipe_from
@@ -111,6 +112,12 @@ class Study:
                 )
         if len(set(self.site_names)) != len(self.sites) or len(self.sites) < 2:
             raise UserError("a study needs at least two sites, with distinct names")
+        unsafe = [shown(name) for name in self.classes if shown(name) != name]
+        if unsafe:
+            raise UserError(
+                f"the class name {unsafe[0]} has control characters, shown here as codes; remove "
+                "them: class names are shown on every site's terminal"
+            )
         self._check_annotators()
         self._check_method()
         if not 1 <= self.rules.quorum <= len(self.sites):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedquilt.core.payload import Update
+from fedquilt.core.shown_text import shown
 from fedquilt.core.totals import Accumulator
 from fedquilt.core.validation import RefusedUpdate
 from fedquilt.core.version import VERSION
@@ -57,6 +58,7 @@ class Replies:
             self.audit_log.record("received", **facts, parts=part_sizes(update))
 
     def _reject(self, event: str, site: str, facts: Mapping[str, Any], reason: str) -> None:
+        reason = shown(reason)  # it may quote the reply
         log.warning("site %s, round %s: %s", site, self.round_index, reason)
         if site not in self.answered:
             self.reasons[site] = reason

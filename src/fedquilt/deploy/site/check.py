@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.site.data import load_site_data
@@ -74,7 +75,7 @@ def leaving_table(found: SiteCheck) -> Table:
             each.kind or UNKNOWN,
             UNKNOWN if each.numbers is None else f"{each.numbers:,}",
             UNKNOWN if each.bytes is None else f"{each.bytes:,}",
-            ", ".join(each.suppressed) or "-",
-            each.refused or "-",
+            Text(", ".join(each.suppressed) or "-"),
+            Text(each.refused or "-"),
         )
     return table

@@ -13,20 +13,21 @@ from running_study import RunningStudy
 from fedquilt.core.errors import UserError
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.nvflare.processes import claim, listening_addresses
+from fedquilt.deploy.nvflare.workspace import Workspace
 
 
 def test_a_restart_ends_processes_left_by_a_killed_one(tmp_path: Path) -> None:
     # Left alone, FLARE listens on all addresses unless the host name is loopback.
     with RunningStudy(tmp_path, recipe_settings("fedavg"), host="fl.example.org") as study:
         study.start_server()
-        pid_file = study.kits["server"] / "fedquilt" / "flare.pid"
+        pid_file = Workspace.of_kit(Kit(study.kits["server"])).process_file
         address = study.study.server
         study.wait_until(pid_file.exists, 60, "server")
         old = int(pid_file.read_text())
         study.wait_until(lambda: listening_addresses(old, address.port), 60, "port")
         assert listening_addresses(old, address.port) == {"127.0.0.1"}
         with pytest.raises(UserError, match="already started by another process"):
-            claim(Kit(study.kits["server"]))
+            claim(Workspace.of_kit(Kit(study.kits["server"])))
         psutil.Process(study.processes["server"].pid).kill()  # fedquilt's process, without FLARE's
         study.processes["server"].wait()
         assert psutil.pid_exists(old)

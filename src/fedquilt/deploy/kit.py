@@ -14,25 +14,17 @@ if TYPE_CHECKING:  # it imports torch, which FLARE's processes at a site do with
     from fedquilt.deploy.study import Study
 
 SERVER, COORDINATOR, AUTHORITY = "server", "coordinator", "authority"
-KEPT_IN_STARTUP = (
-    *("rootCA.pem", "client.crt", "client.key", "server.crt", "server.key"),
-    *("fed_client.json", "fed_server.json", "fed_admin.json"),
-)
 
 
 @dataclass(frozen=True)
 class Kit:
-    """A kit's folder and the paths in it."""
+    """A kit's folder and the paths in it. It holds data only, no code and no settings of FLARE."""
 
     folder: Path
 
     @property
     def startup(self) -> Path:
         return self.folder / "startup"
-
-    @property
-    def local(self) -> Path:
-        return self.folder / "local"
 
     @property
     def study_file(self) -> Path:
@@ -48,7 +40,7 @@ class Kit:
 
     @property
     def work(self) -> Path:
-        """The folder that a running participant writes to."""
+        """The folder that a running server or coordinator writes to; a site has its own."""
         return self.folder / "fedquilt"
 
     @property
@@ -76,11 +68,14 @@ class Kit:
     def role(self) -> str:
         return str(self._read_card()["role"])
 
+    def is_of_a_site(self) -> bool:
+        return self.role() not in (SERVER, COORDINATOR)
+
     def require(self, role: str | None = None) -> None:
         """Raise UserError unless the kit has this role (default: any site) and this version."""
         card = self._read_card()
         expected = role or "site"
-        fits = card["role"] == role if role else card["role"] not in (SERVER, COORDINATOR)
+        fits = card["role"] == role if role else self.is_of_a_site()
         if not fits:
             raise UserError(f"{self.folder} is the kit of {card['role']}; expected a {expected}'s")
         if card["fedquilt"] != VERSION:
@@ -93,7 +88,7 @@ class Kit:
         try:
             card: dict[str, Any] = json.loads(self.card.read_text(encoding="utf-8"))
             card["role"], card["fedquilt"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(
                 f"{self.folder} is not a complete kit ({error}); ask the coordinator for a new one"
             ) from error

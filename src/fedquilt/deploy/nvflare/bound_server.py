@@ -16,7 +16,7 @@ from nvflare.private.fed.server import fed_server
 from nvflare.private.fed.server.server_cmd_modules import ServerCommandModules
 
 from fedquilt.deploy.kit import Kit
-from fedquilt.deploy.nvflare.kit_files import PROGRESS
+from fedquilt.deploy.nvflare.workspace import PROGRESS, kit_files
 from fedquilt.deploy.server.status import progress_on_disk
 
 
@@ -45,7 +45,7 @@ class StudyCommands(CommandModule):  # type: ignore[misc]
 def main() -> None:
     version_check()
     arguments = server_train.parse_arguments()
-    kit = Kit(Path(arguments.workspace))
+    kit = Kit(kit_files(Path(arguments.workspace))["kit"])
     address = kit.study().server.bind
     # FLARE binds to all addresses unless it takes the host for loopback.
     fed_server._normalize_loopback_host = lambda host: address

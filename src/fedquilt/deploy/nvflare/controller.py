@@ -18,6 +18,7 @@ from fedquilt.core.errors import UserError
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.nvflare.channel import FlareChannel, JobEnded
 from fedquilt.deploy.nvflare.job import RESULT, STUDY_FILE, TOPIC
+from fedquilt.deploy.nvflare.workspace import kit_files
 from fedquilt.deploy.server.quorum import TooFewSites
 from fedquilt.deploy.server.run import ServerRun
 from fedquilt.deploy.server.status import Outcome, Status
@@ -59,7 +60,7 @@ class StudyController(Controller):  # type: ignore[misc]
         try:
             config = Path(workspace.get_app_config_dir(job))
             study = study_from(json.loads((config / STUDY_FILE).read_text()))
-            kit = Kit(Path(workspace.get_root_dir()))
+            kit = Kit(kit_files(Path(workspace.get_root_dir()))["kit"])
             channel = FlareChannel(self, fl_ctx, abort_signal)
             folder = kit.run_folder(study)
             records = RunFolder(folder).history.read() if self.resume else []

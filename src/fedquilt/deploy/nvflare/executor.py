@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from nvflare.apis.event_type import EventType
@@ -12,7 +11,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from fedquilt.deploy.nvflare.kit_files import SITE_FILE
+from fedquilt.deploy.nvflare.workspace import kit_files
 from fedquilt.deploy.site.trainer_process import Cancelled, TrainerProcess
 
 MESSAGE = "fedquilt"  # the key of the message in FLARE's Shareable; its value is bytes
@@ -27,9 +26,8 @@ class SiteExecutor(Executor):  # type: ignore[misc]
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.START_RUN:
-            local = Path(fl_ctx.get_workspace().get_site_config_dir())
-            settings = json.loads((local / SITE_FILE).read_text())["settings"]
-            self._trainer = TrainerProcess(local.parent, Path(settings))
+            files = kit_files(Path(fl_ctx.get_workspace().get_root_dir()))
+            self._trainer = TrainerProcess(files["kit"], files["settings"])
             self._trainer.start()
         elif event_type == EventType.END_RUN and self._trainer is not None:
             self._trainer.stop()

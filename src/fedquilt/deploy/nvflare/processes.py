@@ -6,37 +6,33 @@ import fcntl
 import os
 import signal
 import subprocess
-import sys
 from typing import IO
 
 import psutil
 
 from fedquilt.core.errors import UserError
-from fedquilt.deploy.kit import Kit
-
-LOG, PID = "flare.log", "flare.pid"
+from fedquilt.deploy.child_python import NEUTRAL_FOLDER, clean_environment, python_command
+from fedquilt.deploy.nvflare.workspace import Workspace
 
 
 class FlareProcess:
     """A FLARE program in its own session, so that it can be ended with all its children."""
 
-    def __init__(self, kit: Kit, module: str, config: str, *settings: str) -> None:
-        kit.work.mkdir(exist_ok=True)
-        _end_leftover(kit)
-        self.log = kit.work / LOG
+    def __init__(self, workspace: Workspace, module: str, config: str, *settings: str) -> None:
+        self.log = workspace.log
         self._file: IO[bytes] = self.log.open("wb")
-        command = [sys.executable, "-u", "-m", module, "-m", str(kit.folder.resolve())]
-        command += ["-s", config, "--set", "secure_train=true", "config_folder=config", *settings]
+        arguments = ["-m", str(workspace.root), "-s", config]
+        arguments += ["--set", "secure_train=true", "config_folder=config", *settings]
         self._process = subprocess.Popen(
-            command,
-            cwd=kit.folder,
+            python_command(module, *arguments),
+            cwd=NEUTRAL_FOLDER,
             stdin=subprocess.DEVNULL,
             stdout=self._file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env=os.environ | {"MALLOC_ARENA_MAX": "4"},
+            env=clean_environment(MALLOC_ARENA_MAX="4"),
         )
-        (kit.work / PID).write_text(str(self._process.pid))
+        workspace.process_file.write_text(str(self._process.pid))
 
     @property
     def pid(self) -> int:
@@ -59,28 +55,33 @@ class FlareProcess:
         self._file.close()
 
 
-def claim(kit: Kit) -> IO[str]:
-    """Lock the kit, so that it is started only once, until the returned file is closed."""
-    kit.work.mkdir(exist_ok=True)
-    file = (kit.work / ".claim").open("w")
+def claim(workspace: Workspace) -> IO[str]:
+    """Lock the workspace until the returned file is closed, and end what was left running in it.
+
+    A workspace is used by one process only.
+    """
+    workspace.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = (workspace.folder / ".claim").open("w")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.close()
         raise UserError(
-            f"the kit {kit.folder} is already started by another process; stop that one first"
+            f"the kit is already started by another process, which uses {workspace.folder}; stop "
+            "that one first"
         ) from None
+    _end_leftover(workspace)
     return file
 
 
-def _end_leftover(kit: Kit) -> None:
+def _end_leftover(workspace: Workspace) -> None:
     """End FLARE processes that were left running when an earlier fedquilt process was killed."""
     try:
-        pid = int((kit.work / PID).read_text())
+        pid = int(workspace.process_file.read_text())
         command = psutil.Process(pid).cmdline()
     except (OSError, ValueError, psutil.Error):
         return
-    if str(kit.folder.resolve()) in command:
+    if str(workspace.root) in command:
         _kill_tree(pid)
 
 
@@ -112,15 +113,15 @@ def _kill(pid: int) -> None:
         return
 
 
-def site_process(kit: Kit, site: str, organisation: str) -> FlareProcess:
+def site_process(workspace: Workspace, site: str, organisation: str) -> FlareProcess:
     client = "nvflare.private.fed.app.client.client_train"
-    return FlareProcess(kit, client, "fed_client.json", f"uid={site}", f"org={organisation}")
+    return FlareProcess(workspace, client, "fed_client.json", f"uid={site}", f"org={organisation}")
 
 
-def server_process(kit: Kit) -> FlareProcess:
+def server_process(workspace: Workspace) -> FlareProcess:
     """Start FLARE's server through our module, which binds it to the study's address."""
     module = "fedquilt.deploy.nvflare.bound_server"
-    return FlareProcess(kit, module, "fed_server.json", "org=coordinator")
+    return FlareProcess(workspace, module, "fed_server.json", "org=coordinator")
 
 
 def listening_addresses(pid: int, port: int) -> set[str]:

@@ -1,47 +1,54 @@
-"""The seal of a kit: its files' hashes, signed by the study's authority, checked at every start."""
+"""The seal of a kit: the hashes of all its files, signed by the study's authority.
+
+It is checked before every start. A kit holds data only, and no file beyond the sealed ones: the
+settings of FLARE are written by the installed fedquilt (``workspace.py``), never taken from a kit.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from cryptography.x509 import Certificate, load_pem_x509_certificate
-from nvflare.lighter.utils import (
-    load_private_key,
-    load_private_key_file,
-    sign_content,
-    verify_cert,
-    verify_content,
-)
+from cryptography.x509 import Certificate
+from nvflare.lighter.utils import load_private_key_file, verify_cert, verify_content
 
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.errors import UserError
+from fedquilt.core.shown_text import shown
 from fedquilt.deploy.kit import Kit
+from fedquilt.deploy.nvflare.certificates import (
+    Authority,
+    canonical_json,
+    public_bytes,
+    read_certificate,
+)
+
+FORMAT = 2  # 1 hashed the files directly in startup only
+SHOWN_NAMES = 10
 
 
-def seal(kit: Kit, authority: Path) -> None:
-    """Sign the hashes of the kit's files with the authority's private key."""
-    state = json.loads((authority / "cert.json").read_text())
-    content = _content(kit)
-    key = load_private_key(state["root_pri_key"])
-    write_json(kit.seal, {"files": json.loads(content), "signature": sign_content(content, key)})
+def seal(kit: Kit, authority: Authority) -> None:
+    """Sign the hashes of the kit's files; its private key stays out, so that a site can make it."""
+    present, links = _files(kit)
+    assert not links
+    files = {name: _hash(kit.folder / name) for name in present}
+    signature = authority.sign(canonical_json(files))
+    write_json(kit.seal, {"format": FORMAT, "files": files, "signature": signature})
 
 
 def check_seal(kit: Kit) -> None:
     """Raise UserError unless the kit is complete, unaltered, of one authority and not expired."""
+    files, signature = _read_seal(kit)
+    _check_files(kit, files)
     try:
-        root, own = _certificate(kit.authority), _certificate(kit.certificate)
+        root, own = read_certificate(kit.authority), read_certificate(kit.certificate)
         key = load_private_key_file(str(kit.key))
-        sealed = json.loads(kit.seal.read_text(encoding="utf-8"))
-        signature, content = sealed["signature"], json.dumps(sealed["files"], sort_keys=True)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"the kit {kit.folder} is not complete ({error}); ask the coordinator for a new one"
-        ) from error
+    except (OSError, ValueError, TypeError) as error:
+        raise _not_complete(kit, error) from error
     try:
         verify_cert(own, root.public_key())
     except Exception as error:
@@ -49,44 +56,102 @@ def check_seal(kit: Kit) -> None:
             f"the kit {kit.folder} was tampered with: its authority did not sign its certificate"
         ) from error
     _check_time(kit, root, own)
-    if _public(key.public_key()) != _public(own.public_key()):
+    if public_bytes(key.public_key()) != public_bytes(own.public_key()):
         raise UserError(f"the kit {kit.folder} was tampered with: key and certificate differ")
     try:
-        verify_content(content, signature, root.public_key())
-    except InvalidSignature as error:
+        verify_content(canonical_json(files), signature, root.public_key())
+    except (InvalidSignature, ValueError) as error:
         raise UserError(
             f"the kit {kit.folder} was tampered with: its authority did not sign its seal"
         ) from error
-    if content != _content(kit):
+
+
+def _read_seal(kit: Kit) -> tuple[dict[str, str], str]:
+    try:
+        sealed = json.loads(kit.seal.read_text(encoding="utf-8"))
+        is_current = sealed.get("format") == FORMAT
+        files, signature = sealed["files"], sealed["signature"]
+        texts = [*files.keys(), *files.values(), signature]
+        if not all(isinstance(each, str) for each in texts):
+            raise TypeError("its seal holds something other than texts")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _not_complete(kit, error) from error
+    if not is_current:
         raise UserError(
-            f"the kit {kit.folder} was tampered with: files in {kit.startup.name} differ "
-            "from those that were sealed; ask the coordinator for a new kit"
+            f"the kit {kit.folder} was made by an earlier fedquilt, whose seal left some files "
+            "unchecked; ask the coordinator for a new kit"
         )
+    return files, signature
+
+
+def _not_complete(kit: Kit, error: Exception) -> UserError:
+    return UserError(
+        f"the kit {kit.folder} is not complete ({error}); ask the coordinator for a new one"
+    )
+
+
+def _check_files(kit: Kit, sealed: dict[str, str]) -> None:
+    present, links = _files(kit)
+    found = {
+        "links or special files": links,
+        "additional": sorted(present - sealed.keys()),
+        "missing": sorted(sealed.keys() - present),
+        "altered": [
+            name
+            for name in sorted(sealed.keys() & present)
+            if _hash(kit.folder / name) != sealed[name]
+        ],
+    }
+    told = [f"{what}: {_shown(names)}" for what, names in found.items() if names]
+    if told:
+        raise UserError(
+            f"the kit {kit.folder} was tampered with; {'; '.join(told)}. Nothing in it was run. "
+            "Ask the coordinator for a new kit, and keep your own files outside it"
+        )
+
+
+def _shown(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return ", ".join(map(shown, names[:SHOWN_NAMES])) + more
+
+
+def _files(kit: Kit) -> tuple[set[str], list[str]]:
+    """Return the kit's files by relative path, and what is neither a file nor a folder.
+
+    The seal itself, the private key and the running participant's own folder are left out.
+    """
+    files, links = set(), []
+    own = None if kit.is_of_a_site() else kit.work
+    for folder, folders, names in os.walk(kit.folder):
+        here = Path(folder)
+        links += [here / name for name in folders if (here / name).is_symlink()]
+        folders[:] = [name for name in folders if here / name != own]
+        for path in (here / name for name in names):
+            if path.is_symlink() or not path.is_file():
+                links.append(path)
+            elif path not in (kit.seal, kit.key):
+                files.add(path.relative_to(kit.folder).as_posix())
+    return files, sorted(path.relative_to(kit.folder).as_posix() for path in links)
 
 
 def _check_time(kit: Kit, root: Certificate, own: Certificate) -> None:
     now = datetime.now(UTC)
     for name, each in (("its certificate", own), ("its authority's certificate", root)):
-        if not each.not_valid_before_utc <= now <= each.not_valid_after_utc:
+        if now < each.not_valid_before_utc:
             raise UserError(
-                f"the kit {kit.folder} has expired: {name} is valid from "
-                f"{each.not_valid_before_utc:%Y-%m-%d} to {each.not_valid_after_utc:%Y-%m-%d}; ask "
-                "the coordinator for a new one"
+                f"the kit {kit.folder} is not valid yet: {name} is valid from "
+                f"{each.not_valid_before_utc:%Y-%m-%d %H:%M} UTC, and this machine's clock says "
+                f"{now:%Y-%m-%d %H:%M} UTC; set the clock, it is slow"
+            )
+        if now > each.not_valid_after_utc:
+            raise UserError(
+                f"the kit {kit.folder} has expired: {name} was valid until "
+                f"{each.not_valid_after_utc:%Y-%m-%d %H:%M} UTC, and this machine's clock says "
+                f"{now:%Y-%m-%d %H:%M} UTC; if the clock is right, ask the coordinator for a new "
+                "one"
             )
 
 
-def _content(kit: Kit) -> str:
-    files = {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in kit.startup.iterdir()
-        if path != kit.seal and path.is_file()
-    }
-    return json.dumps(files, sort_keys=True)
-
-
-def _certificate(path: Path) -> Certificate:
-    return load_pem_x509_certificate(path.read_bytes())
-
-
-def _public(key: object) -> bytes:
-    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined,no-any-return]
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

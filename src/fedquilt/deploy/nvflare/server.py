@@ -8,7 +8,6 @@ from pathlib import Path
 
 from fedquilt.core.errors import UserError
 from fedquilt.deploy.kit import SERVER, Kit
-from fedquilt.deploy.nvflare.kit_files import write_server_files
 from fedquilt.deploy.nvflare.processes import (
     FlareProcess,
     claim,
@@ -16,6 +15,7 @@ from fedquilt.deploy.nvflare.processes import (
     server_process,
 )
 from fedquilt.deploy.nvflare.seal import check_seal
+from fedquilt.deploy.nvflare.workspace import Workspace, write_server_workspace
 
 OPEN_SECONDS = 90.0  # wait for the port to be open
 
@@ -25,10 +25,10 @@ def start_server(folder: Path, say: Callable[[str], None]) -> None:
     kit = Kit(folder.resolve())
     kit.require(SERVER)
     check_seal(kit)
-    study = kit.study()
-    write_server_files(kit, study)
-    with claim(kit):
-        process = server_process(kit)
+    study, workspace = kit.study(), Workspace.of_kit(kit)
+    with claim(workspace):
+        write_server_workspace(workspace, kit, study)
+        process = server_process(workspace)
         try:
             _wait_until_open(process, study.server.bind, study.server.port)
             say(f"the server of {study.name} listens on {study.server.bind}:{study.server.port}")

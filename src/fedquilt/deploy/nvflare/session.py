@@ -23,11 +23,16 @@ from nvflare.fuel.flare_api.flare_api import new_secure_session
 from nvflare.fuel.hci.proto import MetaKey, MetaStatusValue
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.shown_text import LOG_FORMAT, EscapedFormatter
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.nvflare.job import RESULT, TOPIC
-from fedquilt.deploy.nvflare.kit_files import PROGRESS
 from fedquilt.deploy.nvflare.provision import coordinator_name
 from fedquilt.deploy.nvflare.site import check_connection
+from fedquilt.deploy.nvflare.workspace import (
+    PROGRESS,
+    Workspace,
+    write_coordinator_workspace,
+)
 from fedquilt.deploy.study import Study
 
 log = logging.getLogger(__name__)
@@ -44,9 +49,10 @@ class Session:
     def __init__(self, kit: Kit, study: Study) -> None:
         self._kit, self._study = kit, study
         self._connection: FlareSession | None = None
+        self._workspace = Workspace.of_kit(kit)
         kit.work.mkdir(exist_ok=True)
-        (kit.folder / "transfer").mkdir(exist_ok=True)
         self._log = logging.FileHandler(kit.work / "coordinator.log")
+        self._log.setFormatter(EscapedFormatter(LOG_FORMAT))
         logging.getLogger().addHandler(self._log)  # FLARE's loggers have no common parent
 
     def __enter__(self) -> Session:
@@ -62,16 +68,18 @@ class Session:
         self._close()
         address = self._study.server
         deadline, error = time.monotonic() + seconds, None
+        login = coordinator_name(self._study)
         try:
             check_connection(self._kit, address, seconds)
         except UserError as refused:
             raise ServerUnreachable(str(refused)) from refused
+        write_coordinator_workspace(self._workspace, self._kit, self._study, login)
         while True:
             try:
                 with contextlib.redirect_stdout(io.StringIO()):
                     self._connection = new_secure_session(
-                        coordinator_name(self._study),
-                        str(self._kit.folder.resolve()),
+                        login,
+                        str(self._workspace.root),
                         timeout=max(1.0, min(10.0, deadline - time.monotonic())),
                         auto_login_max_tries=2,
                     )

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.shown_text import shown
 from fedquilt.deploy.kit import Kit
-from fedquilt.deploy.nvflare.kit_files import write_site_files
 from fedquilt.deploy.nvflare.processes import FlareProcess, claim, site_process
 from fedquilt.deploy.nvflare.seal import check_seal
+from fedquilt.deploy.nvflare.workspace import Workspace, write_site_workspace
 from fedquilt.deploy.site.settings import SiteSettings, read_site_settings
 from fedquilt.deploy.study import ServerAddress
 
@@ -35,14 +36,15 @@ def start_site(folder: Path, settings_path: Path, say: Callable[[str], None]) ->
     """Take part in the study until interrupted; all FLARE processes end with it."""
     kit, settings = open_kit(folder), read_site_settings(settings_path)
     study, site = kit.study(), kit.role()
-    write_site_files(kit, str(settings_path.resolve()))
+    workspace = Workspace.of_site(Path(settings.work_folder), study, site)
     organisation = study.site(site).organisation
     check_connection(kit, study.server, settings.register_seconds)
     starts: list[float] = []
-    with claim(kit):
+    with claim(workspace):
         while True:
             starts = [*starts, time.monotonic()][-MAX_STARTS:]
-            process = site_process(kit, site, organisation)
+            write_site_workspace(workspace, kit, study, settings_path)
+            process = site_process(workspace, site, organisation)
             try:
                 _wait_until_registered(process, settings)
                 say(f"{site} has joined {study.name} at {study.server.host}:{study.server.port}")
@@ -61,7 +63,7 @@ def _wait_until_registered(process: FlareProcess, settings: SiteSettings) -> Non
         code = process.wait(0.2)
         if code is not None or time.monotonic() > deadline:
             failure = f"ended with code {code}" if code is not None else "was not registered"
-            lines = [line for line in process.output().splitlines() if REASON.search(line)]
+            lines = [shown(each) for each in process.output().splitlines() if REASON.search(each)]
             raise UserError(
                 f"the site {failure} within {settings.register_seconds:.0f} s: "
                 f"{lines[-1].strip() if lines else 'FLARE gave no reason'} (see {process.log})"

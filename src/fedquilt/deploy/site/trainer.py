@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from fedquilt.core.child_process import end_with_parent
+from fedquilt.core.shown_text import LOG_FORMAT, EscapedFormatter
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.protocol.frames import read_frame, write_frame
 
@@ -27,11 +28,9 @@ def main(kit_folder: str, settings_path: str) -> None:
     settings = read_site_settings(Path(settings_path))
     work = Path(settings.work_folder)
     work.mkdir(parents=True, exist_ok=True)
-    logging.basicConfig(
-        filename=work / SITE_LOG,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    handler = logging.FileHandler(work / SITE_LOG)
+    handler.setFormatter(EscapedFormatter(LOG_FORMAT))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     serve(Kit(Path(kit_folder)), Path(settings_path), sys.stdin.buffer, replies)
 
 

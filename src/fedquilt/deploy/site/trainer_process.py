@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import queue
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from fedquilt.deploy.child_python import NEUTRAL_FOLDER, clean_environment, python_command
 from fedquilt.deploy.protocol.frames import read_frame, write_frame
 
 log = logging.getLogger(__name__)
@@ -25,18 +25,17 @@ class TrainerProcess:
 
     def __init__(self, kit: Path, settings: Path) -> None:
         self._kit = kit
-        self._command = [
-            sys.executable,
-            "-m",
-            "fedquilt.deploy.site.trainer",
-            str(kit),
-            str(settings),
-        ]
+        trainer = "fedquilt.deploy.site.trainer"
+        self._command = python_command(trainer, str(kit.resolve()), str(settings.resolve()))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         self._process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            self._command,
+            cwd=NEUTRAL_FOLDER,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=clean_environment(),
         )
 
     def stop(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import logging
 import math
 import mmap
 import os
@@ -22,9 +23,12 @@ from torch import Tensor
 from fedquilt.core.errors import UserError
 from fedquilt.data.images.bad_image import BadImage
 from fedquilt.data.images.bit_depth import Pixels
+from fedquilt.data.images.content_hash import is_intact, keep_hash
 from fedquilt.data.images.decoding import Decoding, decode_image
 from fedquilt.data.parallel import in_parallel
 from fedquilt.data.problems import Problems
+
+log = logging.getLogger(__name__)
 
 LAYOUT_VERSION = 1  # raise it when decoding changes, so that older files are not used
 CHUNK = 256  # images decoded at a time, and written between two syncs to disk
@@ -93,21 +97,27 @@ def cached_pixels(
     image_bytes = math.prod(shape)
     byte_count = len(files) * image_bytes
     path = cache / f"images-{_key(files, settings)}.u8"
-    if not _is_complete(path, byte_count):
+    if not _is_usable(path, byte_count):
         partial = path.with_suffix(".part")
         with cache_lock(path.with_suffix(".lock")):
-            if not _is_complete(path, byte_count):  # another run may have made it in the meantime
+            if not _is_usable(path, byte_count):  # another run may have made it in the meantime
                 _check_space(partial, byte_count)
                 bad = _decode_into(partial, files, decode, image_bytes)
                 if bad:
                     partial.unlink()
                     raise error_of(bad)
+                keep_hash(partial, path)
                 partial.replace(path)
     return open_mapped(path).view(-1, *shape)
 
 
-def _is_complete(path: Path, byte_count: int) -> bool:
-    return path.is_file() and path.stat().st_size == byte_count
+def _is_usable(path: Path, byte_count: int) -> bool:
+    if not path.is_file() or path.stat().st_size != byte_count:
+        return False
+    if not is_intact(path):
+        log.warning("the decoded images in %s are damaged; they are decoded again", path.name)
+        return False
+    return True
 
 
 def _check_space(partial: Path, byte_count: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -39,10 +40,20 @@ class SiteData:
     validation: ClientData
 
 
-def load_site_data(study: Study, site: str, settings: SiteSettings) -> SiteData:
-    cache = Path(settings.work_folder) / "cache"
-    splits = site_source(study, site, settings.data).load(cache)
+def load_site_data(
+    study: Study,
+    site: str,
+    settings: SiteSettings,
+    check: Callable[[MultiLabelDataset], None] = lambda train: None,
+) -> SiteData:
+    """Load the data as the study's client; ``check`` may raise an error for what was loaded."""
+    splits = site_source(study, site, settings.data).load(image_cache(settings))
+    check(splits.train)
     return as_client(study, site, splits, _secret(settings))
+
+
+def image_cache(settings: SiteSettings) -> Path:
+    return Path(settings.work_folder) / "cache"
 
 
 def as_client(study: Study, site: str, splits: Splits, secret: bytes) -> SiteData:

@@ -8,13 +8,18 @@ import re
 from pathlib import Path
 
 from fedquilt.core.atomic_files import write_json
+from fedquilt.core.errors import UserError
 from fedquilt.deploy.study import Study
-from fedquilt.runs.object_store import DamagedObject, ObjectStore
+from fedquilt.runs.object_store import EMPTY, DamagedObject, ObjectStore
 from fedquilt.training.method import State
 
 KEPT = 4  # the server may fall back by two checkpoints and repeat the rounds after them
 STATES = "states"  # in a site's work folder
 _NAME = re.compile(r"after-(\d{6})\.json")
+
+
+class DamagedState(UserError):
+    """Raised when the state that a round has to start from is damaged."""
 
 
 class SiteStates:
@@ -29,16 +34,29 @@ class SiteStates:
         self._objects = ObjectStore(folder / "objects")
 
     def before(self, round_index: int) -> State:
-        """Return the newest state before this round; empty if the site never took part."""
+        """Return the newest state before this round; empty if the site never took part.
+
+        Raise DamagedState if it is damaged: with an older state, or none, the site would go on
+        from another model than it has told the server.
+        """
         for count, path in self._newest_first():
             if count > round_index:
                 continue
             try:
                 state: State = self._objects.get(_key(path))
-            except DamagedObject:  # treated as if the site had missed that round
-                continue
+            except DamagedObject as error:
+                raise DamagedState(
+                    f"what the site kept after round {count} is damaged ({error}). Restore "
+                    f"{self._folder} from a backup; or delete {path.name} in it, if the study "
+                    "agrees that this site goes on as if it had missed that round"
+                ) from error
             return state
         return {}
+
+    def is_empty(self) -> bool:
+        """Whether the site keeps nothing that its data could be compared with."""
+        keys = {_key(path, otherwise="") for _, path in self._newest_first()}
+        return keys <= {EMPTY}
 
     def keep(self, round_index: int, state: State) -> None:
         """Save the state after this round, and delete states of later rounds."""
@@ -71,7 +89,7 @@ def _key(path: Path, otherwise: str | None = None) -> str:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         key, digest = str(content["state"]), content["digest"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         if otherwise is not None:
             return otherwise
         raise DamagedObject(f"{path.name} cannot be read: {error}") from error

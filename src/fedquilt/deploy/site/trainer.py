@@ -10,12 +10,16 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from fedquilt.core.child_process import end_with_parent
 from fedquilt.core.shown_text import LOG_FORMAT, EscapedFormatter
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.protocol.frames import read_frame, write_frame
+
+if TYPE_CHECKING:  # they import torch, which takes seconds
+    from fedquilt.data.dataset import MultiLabelDataset
+    from fedquilt.deploy.site.client import SiteClient
 
 SITE_LOG = "site.log"  # in the site's work folder
 
@@ -36,28 +40,11 @@ def main(kit_folder: str, settings_path: str) -> None:
 
 def serve(kit: Kit, settings_path: Path, requests: IO[bytes], replies: IO[bytes]) -> None:
     """Answer requests until the pipe is closed; if the site cannot start, answer with errors."""
-    from fedquilt.deploy.audit_log import AUDIT_FILE, AuditLog
     from fedquilt.deploy.protocol.messages import Message, pack, unpack
-    from fedquilt.deploy.site.client import SiteClient
-    from fedquilt.deploy.site.data import load_site_data
-    from fedquilt.deploy.site.model import SiteModel
-    from fedquilt.deploy.site.settings import read_site_settings
-    from fedquilt.deploy.site.states import SiteStates, study_folder
 
     client, failure = None, {}
     try:
-        settings, study, site = read_site_settings(settings_path), kit.study(), kit.role()
-        work = Path(settings.work_folder)
-        folder = study_folder(work, study, site)
-        client = SiteClient(
-            study,
-            load_site_data(study, site, settings).training,
-            SiteStates(folder),
-            SiteModel(folder),
-            settings.policy,
-            AuditLog(work / AUDIT_FILE),
-            settings.device,
-        )
+        client = open_client(kit, settings_path)
     except Exception as error:
         logging.exception("the site cannot take part")
         failure = {"error": type(error).__name__, "text": "see the site's log"}
@@ -69,6 +56,39 @@ def serve(kit: Kit, settings_path: Path, requests: IO[bytes], replies: IO[bytes]
                 write_frame(replies, pack(Message(facts | failure, {})))
             else:
                 write_frame(replies, client.answer(request))
+
+
+def open_client(kit: Kit, settings_path: Path) -> SiteClient:
+    """Return the site's client; what is damaged or has changed is in its audit log."""
+    from fedquilt.data.images.content_hash import damaged_files
+    from fedquilt.deploy.audit_log import AUDIT_FILE, AuditLog
+    from fedquilt.deploy.site.client import SiteClient
+    from fedquilt.deploy.site.data import image_cache, load_site_data
+    from fedquilt.deploy.site.data_pin import check_pin, pin_data
+    from fedquilt.deploy.site.model import SiteModel
+    from fedquilt.deploy.site.settings import read_site_settings
+    from fedquilt.deploy.site.states import SiteStates, study_folder
+
+    settings, study, site = read_site_settings(settings_path), kit.study(), kit.role()
+    work = Path(settings.work_folder)
+    folder, audit_log = study_folder(work, study, site), AuditLog(work / AUDIT_FILE)
+    states = SiteStates(folder)
+    for path in damaged_files(image_cache(settings)):
+        logging.warning("the decoded images in %s are damaged; they are decoded again", path.name)
+        audit_log.record("damaged", what="decoded images", file=path.name, study=study.hash)
+
+    def check(train: MultiLabelDataset) -> None:
+        if check_pin(folder, train, has_state=not states.is_empty()):
+            audit_log.record("data changed", study=study.hash)
+        pin_data(folder, train)
+
+    try:
+        data = load_site_data(study, site, settings, check).training
+    except Exception as error:
+        audit_log.record("failed", study=study.hash, error=type(error).__name__)
+        raise
+    model = SiteModel(folder)
+    return SiteClient(study, data, states, model, settings.policy, audit_log, settings.device)
 
 
 def _reply_pipe() -> IO[bytes]:

@@ -14,7 +14,9 @@ from support.folder_files import write_grey
 
 from fedquilt.core.errors import UserError
 from fedquilt.data.images import cache as image_cache
+from fedquilt.data.images import content_hash
 from fedquilt.data.images.cache import ImageFile, cached_images, open_mapped
+from fedquilt.data.images.content_hash import damaged_files, hash_file
 from fedquilt.data.images.decoding import Decoded, Decoding, decode_image
 
 TINY = Decoding(size=4, channels=1)
@@ -107,6 +109,65 @@ def test_a_truncated_file_is_made_again(tmp_path: Path) -> None:
     (path,) = cache.glob("*.u8")
     path.write_bytes(path.read_bytes()[:-1])
     assert cached_images(files, TINY, cache)[:, 0, 0, 0].tolist() == [1, 2]
+
+
+def _flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[17] ^= 4
+    path.write_bytes(content)
+
+
+def test_a_damaged_file_of_the_right_size_is_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, cache = make_files(tmp_path / "images", 3), tmp_path / "cache"
+    cached_images(files, TINY, cache)
+    (path,) = cache.glob("*.u8")
+    _flip_a_bit(path)
+    assert cached_images(files, TINY, cache)[:, 0, 0, 1].tolist() == [0, 1, 2]
+    assert f"the decoded images in {path.name} are damaged" in caplog.text
+    caplog.clear()
+    cached_images(files, TINY, cache)
+    assert caplog.text == ""
+
+
+def test_a_damaged_hash_counts_as_damage(tmp_path: Path, decoded: list[str]) -> None:
+    files, cache = make_files(tmp_path / "images", 3), tmp_path / "cache"
+    cached_images(files, TINY, cache)
+    (path,) = cache.glob("*.u8")
+    os.utime(path, ns=(0, 0))  # not the file that this process found intact
+    hash_file(path).write_text("{")
+    cached_images(files, TINY, cache)
+    assert len(decoded) == 2 * 3
+
+
+def test_a_file_of_an_earlier_version_is_used_and_gets_a_hash(
+    tmp_path: Path, decoded: list[str]
+) -> None:
+    files, cache = make_files(tmp_path / "images", 3), tmp_path / "cache"
+    cached_images(files, TINY, cache)
+    (path,) = cache.glob("*.u8")
+    hash_file(path).unlink()
+    os.utime(path, ns=(0, 0))
+    cached_images(files, TINY, cache)
+    assert len(decoded) == 3
+    _flip_a_bit(path)
+    assert damaged_files(cache) == [path]
+    assert not list(cache.glob("images-*.u8")) + list(cache.glob("*.hash.json"))
+
+
+def test_the_hash_covers_every_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content_hash, "BLOCK", 8)
+    monkeypatch.setattr(content_hash, "READ", 4)
+    path, hashes = tmp_path / "images-x.u8", set()
+    for changed in (None, 0, 7, 8, 20):
+        content = bytearray(21)
+        if changed is not None:
+            content[changed] = 1
+        path.write_bytes(content)
+        hashes.add(content_hash.content_hash(path))
+    path.write_bytes(bytes(22))
+    assert len(hashes | {content_hash.content_hash(path)}) == 6
 
 
 def test_all_bad_images_are_reported_by_line_and_no_file_is_left(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
-from fedquilt.deploy.site.states import KEPT, SiteStates
+from fedquilt.deploy.site.states import KEPT, DamagedState, SiteStates
 
 
 def _state(number: float) -> dict[str, torch.Tensor]:
@@ -48,10 +49,45 @@ def test_only_a_few_are_kept(tmp_path: Path) -> None:
     assert len(list((tmp_path / "objects").iterdir())) == KEPT
 
 
-def test_a_damaged_state_is_skipped(tmp_path: Path) -> None:
+def _damage(path: Path) -> None:
+    """Flip the last bit: the size stays the same."""
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("file", ["after-000002.json", "objects"])
+def test_a_damaged_state_stops_the_site(tmp_path: Path, file: str) -> None:
     states = SiteStates(tmp_path)
     states.keep(0, _state(0))
+    before = set((tmp_path / "objects").iterdir())
     states.keep(1, _state(1))
-    newest = max(tmp_path.glob("after-*.json"))
-    newest.write_text(newest.read_text()[:20])
-    assert SiteStates(tmp_path).before(2) == _state(0)
+    if file == "objects":
+        (damaged,) = set((tmp_path / "objects").iterdir()) - before
+        _damage(damaged)
+    else:
+        newest = tmp_path / file
+        newest.write_text(newest.read_text()[:20])
+    again = SiteStates(tmp_path)
+    with pytest.raises(DamagedState, match=r"kept after round 2 is damaged.*after-000002\.json"):
+        again.before(2)
+    assert again.before(1) == _state(0)  # a round of before is not affected
+    (tmp_path / "after-000002.json").unlink()  # what the error advises
+    assert again.before(2) == _state(0)
+
+
+def test_a_single_damaged_state_does_not_become_an_empty_one(tmp_path: Path) -> None:
+    SiteStates(tmp_path).keep(0, _state(3))
+    (object_file,) = (tmp_path / "objects").iterdir()
+    _damage(object_file)
+    with pytest.raises(DamagedState):
+        SiteStates(tmp_path).before(1)
+
+
+def test_only_tensors_count_as_kept(tmp_path: Path) -> None:
+    states = SiteStates(tmp_path)
+    assert states.is_empty()
+    states.keep(0, {"method": {}})
+    assert states.is_empty()
+    states.keep(1, _state(1))
+    assert not states.is_empty()

@@ -8,6 +8,8 @@ from fedquilt.core.errors import UserError
 from fedquilt.data.problems import Kind
 
 PIXEL_LIMIT = Image.MAX_IMAGE_PIXELS or 89_478_485  # Pillow's guard against decompression bombs
+# Bytes that decoding one image may take: as many as the largest colour image, decoded and copied.
+BYTE_LIMIT = 6 * PIXEL_LIMIT
 
 UNSAFE_NAME = Kind(
     "unsafe-image-name",
@@ -35,8 +37,9 @@ UNSUPPORTED_IMAGE = Kind(
 )
 TOO_LARGE_IMAGE = Kind(
     "too-large-image",
-    "images with more pixels than is safe to decode",
-    f"the limit is {PIXEL_LIMIT:,} pixels: scale them down first, or remove their rows",
+    "images that are larger than is safe to decode",
+    f"the limits are {PIXEL_LIMIT:,} pixels and {BYTE_LIMIT / 1e6:.0f} MB of memory: scale them "
+    "down first, or remove their rows",
 )
 NEEDS_PYDICOM = Kind(
     "needs-pydicom",
@@ -53,7 +56,14 @@ class BadImage(UserError):
         self.kind, self.detail = kind, detail
 
 
-def check_pixel_count(width: int, height: int) -> None:
-    """Raise :class:`BadImage` if the image has too many pixels to decode safely."""
+def check_pixel_count(width: int, height: int, pixel_bytes: int = 0) -> None:
+    """Raise :class:`BadImage` if the image is too large to decode safely.
+
+    ``pixel_bytes`` is the memory that decoding takes for each pixel, if that is known already.
+    """
     if width * height > PIXEL_LIMIT:
         raise BadImage(TOO_LARGE_IMAGE, f"{width} x {height} pixels")
+    if width * height * pixel_bytes > BYTE_LIMIT:
+        memory = width * height * pixel_bytes / 1e6
+        detail = f"{width} x {height} pixels that take {memory:.0f} MB to decode"
+        raise BadImage(TOO_LARGE_IMAGE, detail)

@@ -31,7 +31,7 @@ from fedquilt.data.images.bad_image import (
     BadImage,
     check_pixel_count,
 )
-from fedquilt.data.images.bit_depth import Pixels, scale_to_bytes
+from fedquilt.data.images.bit_depth import Pixels, in_strips, scale_to_bytes
 from fedquilt.data.images.dicom import read_dicom
 
 Fit: TypeAlias = Literal["crop", "squash", "pad"]
@@ -106,12 +106,15 @@ def _is_dicom(path: Path) -> bool:
 def _read_image(path: Path, decoding: Decoding) -> tuple[Image.Image, str]:
     with Image.open(path, formats=FORMATS) as image:
         check_pixel_count(*image.size)
+        if image.format != "JPEG":  # a JPEG is decoded at a smaller size where that is enough
+            check_pixel_count(*image.size, _pixel_bytes(image))
         if getattr(image, "n_frames", 1) > 1:
             raise BadImage(UNSUPPORTED_IMAGE, "several images in one file")
         if image.format == "JPEG":
             # Lets the decoder skip detail that resizing discards; with twice the final size the
             # result stays close to that of a full decode.
             image.draft(None, (2 * decoding.size, 2 * decoding.size))
+            check_pixel_count(*image.size, _pixel_bytes(image))
         ImageOps.exif_transpose(image, in_place=True)
         if image.mode.startswith(("I", "F")):
             return _from_deep_grey(np.asarray(image), decoding.window)
@@ -122,6 +125,15 @@ def _read_image(path: Path, decoding: Decoding) -> tuple[Image.Image, str]:
         return image.convert("L" if decoding.channels == 1 else "RGB"), "8-bit"
 
 
+def _pixel_bytes(image: Image.Image) -> int:
+    """The memory for a pixel while decoding: the decoded image and its copies."""
+    if image.mode.startswith(("I", "F")):
+        return 4 + 4 + 1  # decoded, as an array, scaled to 8 bits
+    if image.has_transparency_data:
+        return 4 * 4  # decoded, with alpha, black, blended
+    return 2 * max(3, len(image.getbands()))
+
+
 def _from_deep_grey(
     values: NDArray[np.generic], window: tuple[float, float] | None
 ) -> tuple[Image.Image, str]:
@@ -129,7 +141,8 @@ def _from_deep_grey(
         raise BadImage(UNSUPPORTED_IMAGE, "grey values that are not integers from 0 to 65535")
     depth, top = ("12-bit", 4095) if values.max() <= 4095 else ("16-bit", 65535)
     low, high = window or (0, top)
-    return Image.fromarray(scale_to_bytes(values, low, high)), depth
+    pixels = in_strips(values, lambda strip: scale_to_bytes(strip, low, high))
+    return Image.fromarray(pixels), depth
 
 
 def _to_pixels(image: Image.Image, decoding: Decoding) -> Pixels:

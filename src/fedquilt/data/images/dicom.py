@@ -8,6 +8,7 @@ are parsed: names and other patient data are never read.
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,15 @@ from numpy.typing import NDArray
 
 from fedquilt.data.images.bad_image import (
     NEEDS_PYDICOM,
+    PIXEL_LIMIT,
+    TOO_LARGE_IMAGE,
     UNREADABLE_IMAGE,
     UNSUPPORTED_IMAGE,
     BadImage,
     check_pixel_count,
 )
-from fedquilt.data.images.bit_depth import Pixels, scale_to_bytes
+from fedquilt.data.images.bit_depth import Pixels, in_strips, scale_to_bytes
+from fedquilt.data.images.codestream import codestream_size
 
 ELEMENTS = [
     "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration", "NumberOfFrames",
@@ -30,6 +34,11 @@ ELEMENTS = [
     "WindowCenter", "WindowWidth", "VOILUTFunction", "VOILUTSequence",
     "ExtendedOffsetTable", "ExtendedOffsetTableLengths", "PixelData",
 ]  # fmt: skip
+
+
+PIECE = 2**16  # bytes of a deflated file that are read and inflated at a time
+HEADER_START = 128 + 4 + 12  # preamble, "DICM", and the element with the header's length
+STORED_LIMIT = 2 * PIXEL_LIMIT  # bytes: the largest 16-bit image
 
 
 def read_dicom(path: Path, window: tuple[float, float] | None) -> Pixels:
@@ -41,12 +50,13 @@ def read_dicom(path: Path, window: tuple[float, float] | None) -> Pixels:
     except ImportError:
         raise BadImage(NEEDS_PYDICOM, "pydicom is not installed") from None
     try:
+        _check_deflated(path)
         data = dcmread(path, specific_tags=ELEMENTS)
     except InvalidDicomError:
         raise BadImage(UNREADABLE_IMAGE, "no DICOM header") from None
     if "PixelData" not in data or "Rows" not in data:
         raise BadImage(UNSUPPORTED_IMAGE, "a DICOM file without an image")
-    check_pixel_count(int(data.Columns), int(data.Rows))
+    _check_size(data)
     if int(data.get("NumberOfFrames") or 1) != 1:
         raise BadImage(UNSUPPORTED_IMAGE, "several images in one DICOM file")
     stored = _stored_values(data)
@@ -55,8 +65,47 @@ def read_dicom(path: Path, window: tuple[float, float] | None) -> Pixels:
         return stored.astype(np.uint8)
     if interpretation not in ("MONOCHROME1", "MONOCHROME2"):
         raise BadImage(UNSUPPORTED_IMAGE, f"DICOM pixels of type {interpretation}")
-    grey = _apply_window(apply_modality_lut(stored, data), data, window)
+    grey = in_strips(
+        stored, lambda strip: _apply_window(apply_modality_lut(strip, data), data, window)
+    )
     return 255 - grey if interpretation == "MONOCHROME1" else grey
+
+
+def _check_deflated(path: Path) -> None:
+    """Inflate a deflated file piece by piece: pydicom would inflate it whole, to any size."""
+    from pydicom.filereader import read_file_meta_info
+    from pydicom.uid import DeflatedExplicitVRLittleEndian
+
+    header = read_file_meta_info(path)
+    if header.get("TransferSyntaxUID") != DeflatedExplicitVRLittleEndian:
+        return
+    with path.open("rb") as file:
+        file.seek(HEADER_START + int(header.FileMetaInformationGroupLength))
+        inflate, size, piece = zlib.decompressobj(-zlib.MAX_WBITS), 0, file.read(PIECE)
+        while piece:
+            size += len(inflate.decompress(piece, PIECE))
+            if size > STORED_LIMIT:
+                raise BadImage(TOO_LARGE_IMAGE, "a deflated DICOM file that is too large inflated")
+            piece = inflate.unconsumed_tail or file.read(PIECE)
+
+
+def _check_size(data: Any) -> None:
+    """Check the memory for decoding, and that compressed pixels are of the size given."""
+    width, height = int(data.Columns), int(data.Rows)
+    samples = int(data.get("SamplesPerPixel") or 1)
+    stored = max(1, int(data.get("BitsAllocated") or 8) // 8) * samples
+    check_pixel_count(width, height, 2 * stored + samples)  # in the file, decoded, as 8 bits
+    from pydicom.encaps import generate_frames
+    from pydicom.uid import AllTransferSyntaxes
+
+    syntax = data.file_meta.TransferSyntaxUID
+    if syntax not in AllTransferSyntaxes or not syntax.is_encapsulated:
+        return
+    for frame in generate_frames(data.PixelData, number_of_frames=1):
+        found = codestream_size(frame)
+        if found is not None and found != (width, height):
+            detail = f"compressed pixels of another size than the {width} x {height} given"
+            raise BadImage(UNREADABLE_IMAGE, detail)
 
 
 def _stored_values(data: Any) -> NDArray[np.generic]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.core.payload import Mean, Update
+from fedquilt.core.settings import added
 from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights, without
 from fedquilt.data.batches import Batch
@@ -43,9 +44,15 @@ class FedMLP(WeightedAveraging):
     tagged labels are trained with the client's class prior in the logits; all other entries are
     held to the global model.
 
-    Deviations: all statistics are computed from annotated labels only. Prototypes are weighted by
-    their counts and computed on un-augmented images. A prior is clamped off 0 and 1. The variant
-    ``released`` is the authors' public code, see :class:`Released`.
+    ``published`` is the paper to the letter: the sum of Eq. 4 is divided by all C classes, Eq. 6
+    averages the prototypes of annotators equally, the learning degrees of Eq. 10 come from
+    annotated entries, and the prior is the share of positives among all images. ``released`` is
+    the authors' public code, see :class:`Released`.
+
+    Deviations: by default the loss is the mean over supervised entries, prototypes are weighted by
+    their counts, learning degrees come from unannotated entries, and the prior of a missing class
+    is that of its tagged images. In all forms statistics use annotated labels only, a prior is
+    clamped off 0 and 1, and a prototype that nobody sends any more is used for ten rounds.
     """
 
     positive_weight: PositiveWeight = "none"  # replaced by the prior in the logits
@@ -63,8 +70,16 @@ class FedMLP(WeightedAveraging):
     difficulty_on: Literal["missing", "active"] = "missing"  # entries that d_c is computed from
     prototype_weights: Literal["counts", "clients", "samples"] = "counts"  # of a client in the mean
     prototype_age_limit: int = 10  # rounds a prototype is used after it was last sent
+    missing_prior: Literal["tagged", "client"] = "tagged"  # pi: of tagged images, or of all
+    normaliser: Literal["supervised", "classes"] = added("supervised")  # divides the loss's sum
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "published": {
+            "normaliser": "classes",
+            "prototype_weights": "clients",
+            "difficulty_on": "active",
+            "missing_prior": "client",
+        },
         "released": {
             "logit_adjustment": False,
             "adaptive_threshold": False,
@@ -74,11 +89,10 @@ class FedMLP(WeightedAveraging):
             "missing_prior": "client",
             "feature_view": "weak",
             "positives_need_negatives": True,
-        }
+        },
     }
     fixed: ClassVar[Mapping[str, Any]] = {
         "warmup_consistency": False,  # also hold unannotated entries in the warm-up
-        "missing_prior": "tagged",  # pi: positives among labelled and tagged images, or among all
         "feature_view": "plain",  # images that prototypes are computed on
         "positives_need_negatives": False,  # no positive tag in a round without a negative one
     }
@@ -130,10 +144,12 @@ class FedMLP(WeightedAveraging):
         return {**local.state, "tags": tags, "prior": self._prior(local.data, tags)}
 
     def _prior(self, data: ClientData, tags: Tensor) -> Tensor:
-        """pi per class: positives among the labels that are trained, true and tagged."""
+        """pi per class: positives, true and tagged, among the labels that are trained or images."""
         positives = data.positive_counts() + (tags == 1).sum(0)
-        labels = (data.annotated_counts() + (tags != NO_TAG).sum(0)).clamp(min=1)
-        return clamp_prior(positives / labels, len(data))
+        labels = data.annotated_counts() + (tags != NO_TAG).sum(0)
+        of_all = torch.full_like(labels, len(data))
+        counted = labels.clamp(min=1) if self.missing_prior == "tagged" else of_all
+        return clamp_prior(positives / counted, len(data))
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         tags = local.state["tags"][batch.rows]
@@ -154,14 +170,19 @@ class FedMLP(WeightedAveraging):
         if local.stage == WARM_UP:
             return self._warmup_loss(local, images, logits, entries, supervised)
         if not self.consistency:
-            return masked_mean(entries, supervised)
+            return self._supervised_mean(entries, supervised)
         gap = squared_gap(logits, local.forward(local.received["weights"], images).logits)
         return torch.where(supervised, entries, gap).mean()
+
+    def _supervised_mean(self, entries: Tensor, supervised: Tensor) -> Tensor:
+        if self.normaliser == "supervised":
+            return masked_mean(entries, supervised)
+        return torch.where(supervised, entries, 0.0).mean()  # Eq. 4: 1 / C
 
     def _warmup_loss(
         self, local: Local, images: Tensor, logits: Tensor, entries: Tensor, supervised: Tensor
     ) -> Tensor:
-        return masked_mean(entries, supervised)
+        return self._supervised_mean(entries, supervised)
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         data, received = local.data, local.received
@@ -192,10 +213,6 @@ class Released(FedMLP):
     fixed: ClassVar[Mapping[str, Any]] = {
         key: value for key, value in FedMLP.variants["released"].items() if key in FedMLP.fixed
     }
-
-    def _prior(self, data: ClientData, tags: Tensor) -> Tensor:
-        positives = data.positive_counts() + (tags == 1).sum(0)
-        return clamp_prior(positives / len(data), len(data))
 
     def _warmup_loss(
         self, local: Local, images: Tensor, logits: Tensor, entries: Tensor, supervised: Tensor

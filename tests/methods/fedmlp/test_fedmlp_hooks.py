@@ -69,7 +69,7 @@ def test_stage_two_tags_the_missing_class_and_sets_its_prior() -> None:
     state = GREEDY.begin(local)
     assert state["tags"].tolist() == [[-1, 0], [-1, -1], [-1, -1], [-1, 1]]
     assert state["prior"].tolist() == pytest.approx([0.25, 0.5])  # 1 of 4; 1 of 2 tagged
-    by_client = _released(GREEDY).begin(local)
+    by_client = replace(GREEDY, missing_prior="client").begin(local)
     assert by_client["prior"].tolist() == pytest.approx([0.25, 0.25])  # 1 of N_k = 4
 
 
@@ -247,3 +247,31 @@ def test_choices_of_prototype_weights(weights: str, expected: list[list[float]])
     local = _local(method, round_index=1, known=KNOWN, labels=LABELS)
     update, _ = method.finish(local, {}, 1)
     assert update["prototypes"].weight.tolist() == expected
+
+
+def test_the_published_loss_divides_by_all_classes_in_warm_up_and_without_consistency() -> None:
+    # Logits 2, no prior; class 0 annotated with labels 1, 0, 0, 0, class 1 without any label:
+    # Eq. 4 divides the sum over the annotated entries by 2 classes and 4 images.
+    total = math.log1p(math.exp(-2.0)) + 3 * math.log1p(math.exp(2.0))
+    settings = {**FedMLP.variants["published"], "logit_adjustment": False, "consistency": False}
+    method = FedMLP(warmup_rounds=1, detection=False, **settings)
+    batch = Batch((torch.zeros(4, 1, 1, 2),), LABELS.float(), KNOWN, torch.arange(4))
+    for round_index in (0, 1):
+        local = _local(method, round_index=round_index, known=KNOWN, labels=LABELS)
+        local.state = method.begin(local)
+        assert method.loss(local, batch).item() == pytest.approx(total / 8, rel=1e-6)
+
+
+def test_the_published_difficulty_is_of_annotators_and_its_prototypes_are_of_equal_clients() -> (
+    None
+):
+    method = FedMLP(warmup_rounds=1, **FedMLP.variants["published"])
+    local = _local(method, round_index=0, known=KNOWN, labels=LABELS)
+    decided = torch.tensor([[0.0, 0.0], [0.0, 0.0], [9.0, 0.0], [-9.0, 9.0]])
+    local.predict = lambda weights, view: Output(torch.eye(4, 2), decided)
+    local.state = method.begin(local)
+    update, _ = method.finish(local, {}, 1)
+    # Two of four annotated entries of class 0 are below 0.3 or above 0.7; class 1 has none.
+    assert update["difficulty"].value.tolist() == [0.5, 0.0]
+    assert update["difficulty"].weight.tolist() == [4, 0]
+    assert update["prototypes"].weight.tolist() == [[1.0, 1.0], [0.0, 0.0]]

@@ -28,6 +28,7 @@ OPTIONS: dict[tuple[str, str], dict[str, object]] = {
     ("surgical-aggregation", "head first"): {"head_steps": 2},
     ("flexible-fl", "heads last"): {"shared_rounds": 1},
     ("fssl", "others count"): {"labelled_weight": 0.5},
+    ("fedlsm", "random ranking"): {"entropy": "random"},
 }
 CASES = {
     (name, variant): {**settings, **NEEDED.get((name, variant), {})}

@@ -55,7 +55,8 @@ class FedLSM(WeightedAveraging):
     labels: Labels = "multi"  # single: one class per image, by softmax; missing: class unknown
     thresholds: tuple[float, float] = (0.01, 0.85)  # tau_n, tau_p: below absent, above present
     uncertain_thresholds: tuple[float, float] = (0.005, 0.7)  # the same for uncertain images
-    entropy: Literal["binary", "one_sided"] = "binary"  # for "multi"; one_sided: -p ln p only
+    entropy: Literal["binary", "one_sided", "random"] = "binary"  # ranks images; one_sided, for
+    # "multi": -p ln p only; random: any order, the paper's ablation "without UE"
     uncertain_images: int = 500  # n_h: the most uncertain, if the client has enough
     certain_images: int = 2000  # n_l: the least uncertain; if too few, both shrink equally
     mixed_images: int = 4  # mixtures among the ``training.batch_size`` images of a step
@@ -130,16 +131,21 @@ class FedLSM(WeightedAveraging):
         size, views = self.training.batch_size, self.views(local.round_index)
         if "teacher" not in local.state:
             return (Pool(size, views[:1]),)
-        logits = local.predict(local.received["weights"], "plain").logits
-        kind: Entropy = "softmax" if self.labels == "single" else self.entropy
-        unsure = uncertainty(kind, logits, local.data.known)
         sizes = (self.uncertain_images, self.certain_images)
-        uncertain, certain, between = by_uncertainty(unsure, *sizes)  # D_h, D_l, D_m
+        uncertain, certain, between = by_uncertainty(self.ranking(local), *sizes)  # D_h, D_l, D_m
         count = min(self.mixed_images, len(uncertain), len(certain))
         if count == 0 or self.mixing_strength == 0:
             return (Pool(size, views),)
         beside = [Pool(count, ("plain",), rows, whole=True) for rows in (uncertain, certain)]
         return (Pool(size - count, views, torch.cat((certain, between))), *beside)
+
+    def ranking(self, local: Local) -> Tensor:
+        """The uncertainty of every image, (N,)."""
+        known = local.data.known
+        if self.entropy == "random":
+            return torch.rand(len(known), generator=local.generator).to(known.device)
+        kind: Entropy = "softmax" if self.labels == "single" else self.entropy
+        return uncertainty(kind, local.predict(local.received["weights"], "plain").logits, known)
 
     def sample_noise(self, batch_size: int, class_count: int, generator: torch.Generator) -> Tensor:
         return beta_share(self.mixing_concentration, generator)

@@ -85,6 +85,24 @@ def test_images_of_one_class_are_ranked_over_all_classes() -> None:
     assert (uncertain.rows.tolist(), certain.rows.tolist()) == ([0], [1])
 
 
+def test_a_random_ranking_ignores_the_logits() -> None:
+    method = FedLSM(uncertain_images=2, certain_images=2, entropy="random")
+    known = torch.zeros(8, 2, dtype=torch.bool)
+    local = make_local(method, known, torch.zeros(8, 2), class_weight=torch.ones(2))
+    local.predict = None  # type: ignore[assignment]  # not asked for
+    local.state = {**local.state, "teacher": {}}
+    orders = set()
+    for seed in range(5):
+        local.generator.manual_seed(seed)
+        _, uncertain, certain = method.pools(local)
+        assert uncertain.rows is not None
+        assert certain.rows is not None
+        found = (*uncertain.rows.tolist(), *certain.rows.tolist())
+        assert len(set(found)) == 4
+        orders.add(found)
+    assert len(orders) > 1
+
+
 @pytest.mark.parametrize(("count", "sizes"), [(10, (8, 2, 8)), (4, (0, 0, 0)), (1, (0, 0, 0))])
 def test_small_clients_have_small_pools(count: int, sizes: tuple[int, int, int]) -> None:
     """Of 10 images 2 are uncertain and 8 certain; of 4 none is uncertain, so none is mixed."""

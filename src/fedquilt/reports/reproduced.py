@@ -46,7 +46,7 @@ def _row(table: PublishedTable, row: Row, finished: Finished) -> dict[str, Any]:
     """Summarise one method over the columns and seeds that have run."""
     values: Values = {}
     for run, result in finished:
-        percents = {each.name: _percent(result["metrics"][each.name]) for each in table.metrics}
+        percents = {each.name: _percent(each.read(result)) for each in table.metrics}
         values.setdefault(run.cell.column.name, {})[run.seed] = percents
     if len(values) == len(table.choice.columns) > 1 and (average := _average(values)):
         values[AVERAGE] = average

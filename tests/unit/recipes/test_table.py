@@ -8,7 +8,7 @@ import pytest
 
 from fedquilt.core.errors import UserError
 from fedquilt.recipes.papers.criterion import AmongBest
-from fedquilt.recipes.papers.published_numbers import AVERAGE, read_reference
+from fedquilt.recipes.papers.published_numbers import AVERAGE, published
 from fedquilt.recipes.papers.table import FOLDER, Column, DataChoice, Metric, PublishedTable, Row
 
 
@@ -96,19 +96,38 @@ def test_the_folder_is_inserted_and_required(tmp_path: Path):
     )
 
 
-def test_a_reference_is_parsed_from_text():
-    text = "one 50.0/60.0 70.0/90.0\ntwo 10.0/20.0 30.0/40.0\n"
-    averages = "three 5.0/6.0"
-    read = read_reference(
-        "paper", text, ["few", "many"], ["bacc", "map"], same_data=True, averages=averages
+def test_a_reference_has_the_printed_numbers_and_averages_them_if_none_is_printed():
+    read = published(
+        "ICH",
+        "fedmlp",
+        "1",
+        "rsna-ich",
+        rows={"pl": "FedAvg-PL"},
+        columns={"few": "missing 1", "many": "missing 3"},
+        metrics={"bacc": "bacc"},
+        same_data=True,
     )
-    assert read.value("one", "many", "map") == 90.0
-    assert read.value("one", AVERAGE, "bacc") == 60.0  # of 50 and 70
-    assert read.value("three", AVERAGE, "map") == 6.0
-    assert read.value("three", "few", "map") is None
-    assert read.value("four", AVERAGE, "map") is None
+    assert read.columns == ("few", "many")
+    assert read.value("pl", "many", "bacc") == 63.40
+    assert read.value("pl", AVERAGE, "bacc") == pytest.approx((80.52 + 63.40) / 2)
+    assert read.value("pl", "few", "map") is None
+    assert read.value("other", AVERAGE, "bacc") is None
 
 
-def test_text_with_a_missing_number_is_refused():
-    with pytest.raises(ValueError, match="zip"):
-        read_reference("paper", "one 50.0/60.0", ["few"], ["bacc"], same_data=True)
+def test_a_misspelt_printed_name_is_refused():
+    names = {"rows": {"a": "FedAvgg"}, "columns": {"b": "missing 1"}, "metrics": {"c": "bacc"}}
+    with pytest.raises(LookupError, match="'FedAvgg'"):
+        published("ICH", "fedmlp", "1", "rsna-ich", **names, same_data=True)
+    with pytest.raises(LookupError, match="no numbers of fedmlp, table 9"):
+        published("ICH", "fedmlp", "9", "rsna-ich", **names, same_data=True)
+
+
+def test_a_metric_of_one_class_is_the_mean_over_models_that_define_it():
+    def report(auc: list[float | None]) -> dict[str, object]:
+        return {"classes": ["a", "b"], "per_class": {"auc": auc}}
+
+    metric = Metric(name="auc b", label="b", of_class="b")
+    reports = {"one": report([0.1, 0.5]), "two": report([0.1, 0.7]), "three": report([0.1, None])}
+    assert metric.read({"metrics": {}, "reports": reports}) == pytest.approx(0.6)
+    assert metric.read({"metrics": {}, "reports": {"three": report([0.1, None])}}) is None
+    assert Metric(name="bacc", label="BACC").read({"metrics": {"bacc": 0.4}}) == 0.4

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from rich.console import Console
 
 from fedquilt.recipes.papers.criterion import AmongBest
-from fedquilt.recipes.papers.published_numbers import AVERAGE, read_reference
+from fedquilt.recipes.papers.published_numbers import AVERAGE, Reference
 from fedquilt.recipes.papers.table import Cell, Column, DataChoice, Metric, PublishedTable, Row
 from fedquilt.reports import reproduced_picture
 from fedquilt.reports.reproduced import reproduced
@@ -30,8 +30,11 @@ MACHINE = {"device": "cpu", "cores": 2, "fedquilt": "1", "torch": "2", "python":
 
 
 def made_up_table(columns: tuple[str, ...] = ("few", "many"), same_data: bool = True):
-    text = "\n".join(" ".join(line.split()[: 1 + len(columns)]) for line in PAPER.splitlines())
-    reference = read_reference("Paper set", text, columns, ["bacc"], same_data=same_data)
+    values = {
+        row: {column: {"bacc": float(value)} for column, value in zip(columns, numbers)}
+        for row, *numbers in map(str.split, PAPER.strip().splitlines())
+    }
+    reference = Reference(label="Paper set", columns=columns, values=values, same_data=same_data)
     choice = DataChoice(
         name="made-up",
         about="",

@@ -11,10 +11,19 @@ from fedquilt.recipes.papers.table import PublishedTable
 
 TABLES = {
     "fedmlp/table1": "fedquilt.recipes.papers.fedmlp:table1",
+    "fedmlp/table2": "fedquilt.recipes.papers.fedmlp:table2",
+    "fedmlp/table3": "fedquilt.recipes.papers.fedmlp:table3",
     "fedlsm/table1": "fedquilt.recipes.papers.fedlsm:table1",
     "fedlsm/table2": "fedquilt.recipes.papers.fedlsm:table2",
+    "fedlsm/table3": "fedquilt.recipes.papers.fedlsm:table3",
     "fednca-ml/table1": "fedquilt.recipes.papers.fednca_ml:table1",
-    "fednca-ml/ablation": "fedquilt.recipes.papers.fednca_ml:ablation",
+    "fednca-ml/table2": "fedquilt.recipes.papers.fednca_ml:table2",
+    "fednca-ml/table3": "fedquilt.recipes.papers.fednca_ml:table3",
+    "fednca-ml/table4": "fedquilt.recipes.papers.fednca_ml:table4",
+    "fednca-ml/table5": "fedquilt.recipes.papers.fednca_ml:table5",
+    "fednca-ml/table6": "fedquilt.recipes.papers.fednca_ml:table6",
+    "fednca-ml/table7": "fedquilt.recipes.papers.fednca_ml:table7",
+    "fednca-ml/table8": "fedquilt.recipes.papers.fednca_ml:table8",
 }
 
 

@@ -1,63 +1,76 @@
-"""FedLSM (Deng et al., MICCAI 2023), Tables 1 and 2, and the data they run on."""
+"""FedLSM (Deng et al., MICCAI 2023), Tables 1 to 3, and the data they run on."""
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Any
 
 from fedquilt.recipes.papers import data_at_hand as at_hand
-from fedquilt.recipes.papers import published_numbers as numbers
 from fedquilt.recipes.papers.criterion import AmongBest
-from fedquilt.recipes.papers.published_numbers import read_reference
+from fedquilt.recipes.papers.fedlsm_data import (
+    ON_CHEST,
+    ON_SKIN,
+    TABLE1_AT_HAND,
+    TABLE2_AT_HAND,
+    TRAINING,
+    Setting,
+)
+from fedquilt.recipes.papers.published_numbers import published
 from fedquilt.recipes.papers.table import (
-    FOLDER,
     Column,
     DataChoice,
     Metric,
     PublishedTable,
     Row,
-    Settings,
     choose,
     method_row,
 )
 
-ROUNDS = 50  # in the paper
-TABLE1_METRICS = (Metric(name="macro_auc", label="AUC"),)
+AUC = Metric(name="macro_auc", label="AUC")
 TABLE2_METRICS = (
-    *TABLE1_METRICS,
+    AUC,
     Metric(name="subset_accuracy", label="accuracy"),
     Metric(name="macro_f1", label="F1"),
     Metric(name="class_precision", label="precision"),
     Metric(name="class_recall", label="recall"),
 )
-VIEWS = {"weak": "flip", "strong": "strong"}
-TRAINING = {
-    "optimizer": "adam",
-    "lr": 1e-4,
-    "betas": [0.9, 0.99],
-    "weight_decay": 5e-4,
-    "batch_size": 64,
-    "keep_optimizer": True,
+# As the paper prints them; ours has "Pleural_Thickening".
+FINDINGS = (
+    *("Consolidation", "Pneumonia", "Effusion", "Emphysema", "Edema", "Atelectasis", "Nodule"),
+    *("Mass", "Thickening", "Cardiomegaly", "Fibrosis", "Hernia", "Pneumothorax", "Infiltration"),
+)
+PER_FINDING = tuple(
+    Metric(name=f"auc {each}", label=each, of_class=each.replace("Th", "Pleural_Th"))
+    for each in FINDINGS
+)
+CHEST_PRINTED = {"macro_auc": "macro auc"} | {each.name: each.name for each in PER_FINDING}
+SKIN_PRINTED = {
+    "macro_auc": "auc",
+    "subset_accuracy": "accuracy",
+    "macro_f1": "f1",
+    "class_precision": "precision",
+    "class_recall": "recall",
 }
-CHEST = {
-    "data": {"name": "chestxray14", "folder": FOLDER, "validation_share": 0.125, "size": 320},
-    "model": {"backbone": "densenet121", "weights": "timm", "mean": [0.506], "std": [0.252]},
-    "views": VIEWS,
+LABELS = {
+    "full-labels": "FedAvg, 100 % labels",
+    "fedavg": "FedAvg",
+    "fedavg-star": "FedAvg*",
+    "fedprox-star": "FedProx*",
+    "moon-star": "MOON*",
+    "fedrs": "FedRS",
+    "fpsl": "FPSL",
+    "fixmatch-star": "FedAvg-FixMatch*",
+    "fssl-star": "FSSL*",
+    "fedlsm": "FedLSM",
 }
-SKIN = {
-    "data": {"name": "ham10000", "folder": FOLDER, "split": "image", "size": 224},
-    "model": {
-        "backbone": "densenet121",
-        "weights": "timm",
-        "mean": [0.763, 0.546, 0.570],
-        "std": [0.141, 0.153, 0.170],
-    },
-    "views": VIEWS,
+COMPONENTS = {
+    "without-awpa": "FedLSM* without AWPA",
+    "without-ude": "FedLSM without UDE",
+    "without-ue": "FedLSM without UE",
+    "fedlsm": "FedLSM",
 }
-ON_CIFAR10 = {"steps": 80, "lr": 3e-4}
-ON_DIGITS = {"steps": 8, "batch_size": 32, "lr": 3e-3}
 # How many of its most and least uncertain images a client uses: the paper's counts on its data,
 # the same share of a client's images on other data.
-TABLE1_POOLS = {
+POOLS = {
     "chestxray14": (500, 2000),
     "cifar10": (264, 1056),
     "miml-scenes": (17, 68),
@@ -76,13 +89,19 @@ TABLE2_REMARK = (
     "rows fedpu and fedlsm-softmax (--cells) predict a class at a softmax probability of 0.5."
 )
 
+TABLE3_REMARK = (
+    "Without AWPA, a head row is averaged over its annotators; without UDE nothing is mixed; "
+    "without UE the mixed images are drawn at random."
+)
+
 
 def table1(data: str | None = None, rounds: int | None = None) -> PublishedTable:
     name = "fedlsm/table1"
     choice = choose(name, TABLE1_CHOICES, data)
     title = "FedLSM, MICCAI 2023, Table 1: chest radiographs, sites annotate different findings"
-    rows = _rows(*TABLE1_POOLS[choice.name])
-    return _table(name, title, TABLE1_CHOICES, choice, rounds, rows, TABLE1_METRICS, REMARKS)
+    rows = _rows(*POOLS[choice.name])
+    metrics = (AUC, *PER_FINDING) if choice.name == "chestxray14" else (AUC,)
+    return _table(name, title, TABLE1_CHOICES, choice, rounds, rows, metrics, REMARKS)
 
 
 def table2(data: str | None = None, rounds: int | None = None) -> PublishedTable:
@@ -101,6 +120,29 @@ def table2(data: str | None = None, rounds: int | None = None) -> PublishedTable
     return _table(name, title, TABLE2_CHOICES, choice, rounds, rows, TABLE2_METRICS, remarks)
 
 
+def table3(data: str | None = None, rounds: int | None = None) -> PublishedTable:
+    name = "fedlsm/table3"
+    choice = choose(name, TABLE3_CHOICES, data)
+    title = "FedLSM, MICCAI 2023, Table 3: without one of its components"
+    on_skin = choice.name == "ham10000"
+    uncertain, certain = (TABLE2_POOLS if on_skin else POOLS)[choice.name]
+    pools = {"uncertain_images": uncertain, "certain_images": certain}
+    form = {"variant": "single-label"} if on_skin else {"positive_weight": "odds"}
+
+    def row(name: str, **settings: Any) -> Row:
+        return method_row(name, COMPONENTS[name], "fedlsm", **form, **pools, **settings)
+
+    rows = (
+        row("without-awpa", draw_counts=False),
+        row("without-ude", mixing_strength=0.0),
+        row("without-ue", entropy="random"),
+        row("fedlsm"),
+    )
+    metrics = TABLE2_METRICS if on_skin else (AUC,)
+    remarks = (*REMARKS, TABLE3_REMARK)
+    return _table(name, title, TABLE3_CHOICES, choice, rounds, rows, metrics, remarks, places=1)
+
+
 def _table(
     name: str,
     title: str,
@@ -110,6 +152,8 @@ def _table(
     rows: tuple[Row, ...],
     metrics: tuple[Metric, ...],
     remarks: tuple[str, ...],
+    *,
+    places: int = 2,
 ) -> PublishedTable:
     return PublishedTable(
         name=name,
@@ -119,7 +163,7 @@ def _table(
         rounds=rounds or choice.rounds,
         rows=rows,
         metrics=metrics,
-        criterion=AmongBest(row="fedlsm", metric="macro_auc", places=2),
+        criterion=AmongBest(row="fedlsm", metric="macro_auc", places=places),
         remarks=remarks,
     )
 
@@ -149,110 +193,58 @@ def _rows(uncertain: int, certain: int) -> tuple[Row, ...]:
             **pools,
             **odds,
         ),
+        method_row(
+            "fedlsm-released",
+            "FedLSM, as released",
+            "fedlsm",
+            kind="variant",
+            variant="released",
+            **pools,
+            **odds,
+        ),
     )
 
 
-def _choice(
-    name: str,
-    about: str,
-    settings: Settings,
-    training: Settings,
-    *,
-    published: str,
-    label: str,
-    metrics: tuple[Metric, ...],
-    clients: int,
-    identified: int = 3,
-    class_order: str | None = None,  # on the paper's data: the order its class assignment uses
-    rounds: int = ROUNDS,
-) -> DataChoice:
-    annotation = {"name": "identified", "identified": identified}
-    if class_order is not None:
-        annotation |= {"published": True, "class_order": class_order}
-    column = Column(name=f"identified-{identified}", label=f"{identified} identified")
-    names = [metric.name for metric in metrics]
-    same_data = class_order is not None
+def _choice(data: Setting, table: str, *, on_skin: bool = False) -> DataChoice:
+    """Return the data of one of the paper's tables, with the numbers it prints."""
+    annotation: dict[str, Any] = {"name": "identified", "identified": data.identified}
+    if data.class_order is not None:
+        annotation |= {"published": True, "class_order": data.class_order}
+    column = Column(name=f"identified-{data.identified}", label=f"{data.identified} identified")
+    metrics = SKIN_PRINTED if on_skin else CHEST_PRINTED
+    if table == "3" and not on_skin:
+        metrics = {"macro_auc": "auc"}
+    rows = COMPONENTS if table == "3" else LABELS
+    reference = published(
+        "ISIC 2018" if on_skin else "ChestX-ray14",
+        "fedlsm",
+        table,
+        "isic2018" if on_skin else "chestxray14",
+        rows={**rows, "fedpu": "FedPU"} if table == "2" else rows,
+        columns={column.name: f"{5 if on_skin else 8} clients, 3 identified"},
+        metrics=metrics,
+        same_data=data.class_order is not None,
+    )
     return DataChoice(
-        name=name,
-        about=about,
+        name=data.name,
+        about=data.about,
         settings={
-            **settings,
-            **at_hand.evaluated(rounds),
-            "partition": {"name": "iid", "clients": clients},
+            **data.settings,
+            **at_hand.evaluated(data.rounds),
+            "partition": {"name": "iid", "clients": data.clients},
             "annotation": annotation,
-            "method": {"training": {**TRAINING, **training}},
+            "method": {"training": {**TRAINING, **data.training}},
         },
         columns=(column,),
-        references=(read_reference(label, published, [column.name], names, same_data=same_data),),
-        rounds=rounds,
+        references=(reference,),
+        rounds=data.rounds,
     )
 
 
-_table1 = partial(
-    _choice,
-    published=numbers.FEDLSM_CHESTXRAY14,
-    label="ChestX-ray14",
-    metrics=TABLE1_METRICS,
-)
-_table2 = partial(
-    _choice, published=numbers.FEDLSM_ISIC, label="ISIC 2018", metrics=TABLE2_METRICS, clients=5
-)
-TABLE1_CHOICES = (
-    _table1(
-        "chestxray14",
-        "the folder of NIH ChestX-ray14",
-        CHEST,
-        {"steps": 200},
-        clients=8,
-        class_order="alphabetical",
-    ),
-    _table1(
-        "cifar10",
-        at_hand.CIFAR10_ABOUT,
-        at_hand.cifar10() | {"views": VIEWS},
-        ON_CIFAR10,
-        clients=8,
-        rounds=30,
-    ),
-    _table1(
-        "miml-scenes",
-        at_hand.SCENES_ABOUT,
-        at_hand.scenes() | {"views": VIEWS},
-        {"steps": 10, "batch_size": 32},
-        clients=5,
-        identified=2,
-        rounds=30,
-    ),
-    _table1(
-        "digits",
-        at_hand.DIGITS_ABOUT,
-        at_hand.digits(),
-        ON_DIGITS,
-        clients=5,
-        identified=2,
-        rounds=30,
-    ),
-)
-TABLE2_CHOICES = (
-    _table2(
-        "ham10000",
-        "the folder of HAM10000 (ISIC 2018, task 3)",
-        SKIN,
-        {"steps": 30},
-        class_order="data",
-    ),
-    _table2(
-        "cifar10",
-        "the folder of CIFAR-10; one photograph on a canvas of 64 px",
-        at_hand.cifar10(pairs=0, test_pairs=0) | {"views": VIEWS},
-        ON_CIFAR10,
-        rounds=30,
-    ),
-    _table2(
-        "digits",
-        at_hand.DIGITS_ABOUT,
-        at_hand.digits(classes=7, digits_per_image=[1, 1]),
-        ON_DIGITS,
-        rounds=30,
-    ),
+TABLE1_CHOICES = tuple(_choice(data, "1") for data in (ON_CHEST, *TABLE1_AT_HAND))
+TABLE2_CHOICES = tuple(_choice(data, "2", on_skin=True) for data in (ON_SKIN, *TABLE2_AT_HAND))
+TABLE3_CHOICES = (
+    _choice(ON_CHEST, "3"),
+    _choice(ON_SKIN, "3", on_skin=True),
+    *(_choice(data, "3") for data in TABLE1_AT_HAND),
 )

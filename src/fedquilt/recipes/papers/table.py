@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -53,10 +54,24 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One of the averages in a run's result."""
+    """One of the averages in a run's result, or a class's own value."""
 
-    name: str  # as named in result.json
+    name: str  # as named in result.json; of one class: any name of its own
     label: str  # as the paper prints it
+    of_class: str | None = None  # the class whose value it is
+    per_class: str = "auc"  # with ``of_class``: the metric, as named in result.json
+
+    def read(self, result: Mapping[str, Any]) -> float | None:
+        """Return the value; of one class, the mean over the models for which it is defined."""
+        if self.of_class is None:
+            value: float | None = result["metrics"][self.name]
+            return value
+        found = [
+            report["per_class"][self.per_class][report["classes"].index(self.of_class)]
+            for report in result["reports"].values()
+        ]
+        defined = [value for value in found if value is not None]
+        return statistics.fmean(defined) if defined else None
 
 
 @dataclass(frozen=True, kw_only=True)

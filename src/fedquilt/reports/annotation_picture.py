@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MAX_MATRIX_SITES = 8  # that fit side by side in 100 columns
 NOT_ANNOTATED = "–"
+ONE_SIDED = "▲"
 ORANGE, GREY = "#D55E00", "#BBBBBB"  # from a palette safe for colour blindness
 
 
@@ -34,7 +35,8 @@ def annotation_table(found: AnnotationMap) -> Table:
     """Return a table of classes by sites or, with many sites, of totals per class."""
     table = Table(
         title="Annotation map",
-        caption=f"positives / annotated images; {NOT_ANNOTATED} not annotated",
+        caption=f"positives / annotated images; {NOT_ANNOTATED} not annotated"
+        + (f"; {ONE_SIDED} only 1s or only 0s" if found.has_one_sided else ""),
         caption_justify="left",
         box=box.SIMPLE_HEAD,
     )
@@ -60,7 +62,8 @@ def _fill_matrix(table: Table, found: AnnotationMap) -> None:
     for index, name in enumerate(found.classes):
         cells = [
             _cell(present[index], known[index], stacked)
-            for present, known in zip(found.positives, found.annotated)
+            + (f" {ONE_SIDED}" if found.is_one_sided(site, index) else "")
+            for site, (present, known) in enumerate(zip(found.positives, found.annotated))
         ]
         if len(found.sites) > 1:
             total = (found.total_positives[index], found.total_annotated[index])
@@ -116,14 +119,16 @@ def draw_annotation_map(found: AnnotationMap) -> Figure:
     for row, class_shares in enumerate(shares):
         for column, share in enumerate(class_shares):
             present, known = found.positives[column][row], found.annotated[column][row]
-            _draw_cell(axes, column, row, present, known, share)
+            is_one_sided = found.is_one_sided(column, row)
+            _draw_cell(axes, column, row, present, known, share, is_one_sided=is_one_sided)
     steps = [step / 50 for step in range(51)]
     bar = figure.colorbar(shown, ax=axes, fraction=0.04, pad=0.02, aspect=30, boundaries=steps)
     bar.set_ticks([0, 0.5, 1], labels=["0 %", "50 %", "100 %"], fontsize=8)
     bar.set_label("share of images annotated", fontsize=8)
     figure.supxlabel(
         "positives / annotated    hatched: not annotated    "
-        f"framed: fewer than {DISCLOSURE_FLOOR} positives",
+        f"framed: fewer than {DISCLOSURE_FLOOR} positives"
+        + (f"    {ONE_SIDED} only 1s or only 0s" if found.has_one_sided else ""),
         fontsize=8,
     )
     return figure
@@ -147,7 +152,16 @@ def _plain(name: str) -> str:
     return name.replace("$", r"\$")  # matplotlib treats text between dollar signs as a formula
 
 
-def _draw_cell(axes: Axes, column: int, row: int, present: int, known: int, share: float) -> None:
+def _draw_cell(
+    axes: Axes,
+    column: int,
+    row: int,
+    present: int,
+    known: int,
+    share: float,
+    *,
+    is_one_sided: bool,
+) -> None:
     from matplotlib.patches import Rectangle
 
     if not known:
@@ -162,6 +176,6 @@ def _draw_cell(axes: Axes, column: int, row: int, present: int, known: int, shar
             axes.add_patch(
                 Rectangle(corner, 0.88, 0.76, fill=False, edgecolor=colour, linewidth=width)
             )
-    text = f"{short(present)} / {short(known)}"
+    text = f"{short(present)} / {short(known)}" + (f" {ONE_SIDED}" if is_one_sided else "")
     colour = "white" if share > 0.75 else "black"
     axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=8)

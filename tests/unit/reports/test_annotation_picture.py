@@ -54,15 +54,15 @@ def test_table_fits_100_columns_and_names_every_class(sites: int, classes: int) 
 def test_table_cells() -> None:
     rows = printed(make_map(3, 5)).splitlines()
     first, last = (next(row for row in rows if f"name_{index} " in row).split() for index in (0, 4))
-    assert first[1:] == ["–", "12/12", "12/12", "24/24"]
-    assert last[1:] == ["12/12", "12/12", "12/12", "36/36"]
+    assert first[1:] == ["–", "12/12", "▲", "12/12", "▲", "24/24"]  # only 1s
+    assert last[1:] == [*["12/12", "▲"] * 3, "36/36"]
 
 
 def test_picture_shows_every_cell(tmp_path: Path) -> None:
     found = make_map(3, 5)
     (axes, _) = draw_annotation_map(found).axes
     texts = [text.get_text() for text in axes.texts]
-    assert texts == ["12 / 12"] * 12  # 15 cells, of which 3 are not annotated
+    assert texts == ["12 / 12 ▲"] * 12  # 15 cells, of which 3 are not annotated
     assert len(axes.patches) == 3  # hatched; none is below the floor of 10
     save_annotation_picture(found, tmp_path / "map.png")
     with Image.open(tmp_path / "map.png") as picture:

@@ -49,6 +49,19 @@ class AnnotationMap:
         """The sites that annotated the class in at least one image."""
         return tuple(s for s, row in zip(self.sites, self.annotated) if row[class_index])
 
+    def is_one_sided(self, site_index: int, class_index: int) -> bool:
+        """Whether the site annotated images of the class, but wrote only 1s or only 0s."""
+        known = self.annotated[site_index][class_index]
+        return known > 1 and self.positives[site_index][class_index] in (0, known)
+
+    @property
+    def has_one_sided(self) -> bool:
+        return any(
+            self.is_one_sided(site, label)
+            for site in range(len(self.sites))
+            for label in range(len(self.classes))
+        )
+
     def to_dict(self) -> dict[str, object]:
         return {
             "classes": list(self.classes),
@@ -133,7 +146,7 @@ def _class_warnings(found: AnnotationMap, index: int) -> list[str]:
             f"class {name!r} has no positive among its {known:,} annotated images: it cannot be "
             "learnt; check how the column is coded, or leave the class out"
         ]
-    warnings = []
+    warnings = _one_sided_warnings(found, index) if 0 < positives < known else []
     if positives == known:
         warnings.append(
             f"class {name!r} has no negative among its {known:,} annotated images: write 0 where "
@@ -158,3 +171,22 @@ def _class_warnings(found: AnnotationMap, index: int) -> list[str]:
             "class prototypes of these sites; rely on the other sites, or annotate more"
         )
     return warnings
+
+
+def _one_sided_warnings(found: AnnotationMap, index: int) -> list[str]:
+    """One warning for the sites that wrote only 1s, and one for those that wrote only 0s."""
+    advice = {
+        "1s": "write 0 where somebody looked and it is absent, since blank means not annotated",
+        "0s": "leave cells blank where nobody looked, since 0 means absent",
+    }
+    sites: dict[str, list[str]] = {"1s": [], "0s": []}
+    for site, name in enumerate(found.sites):
+        if found.is_one_sided(site, index):
+            side = "1s" if found.positives[site][index] else "0s"
+            sites[side].append(f"{name} ({found.annotated[site][index]:,} images)")
+    return [
+        f"class {found.classes[index]!r} has only {side} at {', '.join(names)}, and both at other "
+        f"sites: {advice[side]}"
+        for side, names in sites.items()
+        if names
+    ]

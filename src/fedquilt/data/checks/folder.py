@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 
 from fedquilt.data.checks.annotation_map import (
@@ -12,10 +13,11 @@ from fedquilt.data.checks.annotation_map import (
     annotation_warnings,
     build_annotation_map,
 )
+from fedquilt.data.checks.look_alikes import look_alike_warnings
 from fedquilt.data.checks.warnings import folder_warnings
 from fedquilt.data.images.bad_image import BadImage
 from fedquilt.data.images.cache import ImageFile, decode_in_order, report_bad_image
-from fedquilt.data.images.decoding import Decoded, decode_image
+from fedquilt.data.images.decoding import decode_image
 from fedquilt.data.label_files.csv_labels import CsvLabels
 from fedquilt.data.problems import Kind, Place, Problem, Problems
 from fedquilt.data.sources.folder.load import Folder, FolderContent, read_folder
@@ -95,13 +97,14 @@ def check(source: Folder, *, open_images: bool = True) -> CheckResult:
     if content is None:
         return CheckResult(problems=tuple(problems))
     table = content.table
-    usable, depths = content.files, Counter[str]()
+    usable, depths, digests = content.files, Counter[str](), dict[int, bytes]()
     if open_images:
-        usable, depths = _decode_all(content.files, source, problems)
+        usable, depths, digests = _decode_all(content.files, source, problems)
     _report_empty_sites(table, {file.line for file in usable}, problems)
     found = build_annotation_map(table.labels, table.known, table.classes, table.sites)
     warnings = [
         *folder_warnings(source, content, depths),
+        *look_alike_warnings(content, digests),
         *annotation_warnings(found),
     ]
     return CheckResult(
@@ -115,18 +118,22 @@ def check(source: Folder, *, open_images: bool = True) -> CheckResult:
 
 def _decode_all(
     files: Sequence[ImageFile], source: Folder, problems: Problems
-) -> tuple[list[ImageFile], Counter[str]]:
-    def decode(path: Path) -> Decoded:
-        return decode_image(path, source.decoding)
+) -> tuple[list[ImageFile], Counter[str], dict[int, bytes]]:
+    """Return the usable files, how many have each bit depth, and a hash of each by line."""
 
-    usable, depths = [], Counter[str]()
+    def decode(path: Path) -> tuple[str, bytes]:
+        decoded = decode_image(path, source.decoding)
+        return decoded.depth, blake2b(decoded.pixels.tobytes(), digest_size=16).digest()
+
+    usable, depths, digests = [], Counter[str](), dict[int, bytes]()
     for file, result in decode_in_order(files, decode, "checking images"):
         if isinstance(result, BadImage):
             report_bad_image(file, result, problems)
         else:
             usable.append(file)
-            depths[result.depth] += 1
-    return usable, depths
+            depths[result[0]] += 1
+            digests[file.line] = result[1]
+    return usable, depths, digests
 
 
 def _report_empty_sites(table: CsvLabels, usable: set[int], problems: Problems) -> None:

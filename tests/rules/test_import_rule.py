@@ -32,7 +32,7 @@ CORE = (
     *("atomic_files", "settings", "child_process"),
 )
 TRAINING = (
-    *("task", "provenance", "parts", "local_training", "schedules", "local_optimizer"),
+    *("task", "provenance", "parts", "activity", "local_training", "schedules", "local_optimizer"),
     *("server_optimizer", "method", "averaging", "whole_models", "client_step", "client", "rounds"),
 )
 ORDERED = {"core": CORE, "training": TRAINING}

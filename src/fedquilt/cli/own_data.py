@@ -118,6 +118,7 @@ class OwnData(FolderOptions):
     def recipe(self, overrides: Sequence[str]) -> Recipe:
         """Return the recipe: sites are the clients, or images are split evenly among clients."""
         from fedquilt.recipes.recipe import recipe_from, with_overrides
+        from fedquilt.recipes.suited_settings import suited_settings
 
         is_file = self.weights not in ("random", "timm")
         weights = str(Path(self.weights).resolve()) if is_file else self.weights
@@ -132,17 +133,13 @@ class OwnData(FolderOptions):
             "model": {"backbone": self.backbone, "weights": weights},
             "method": {"name": self.method},
         }
-        recipe = recipe_from(with_overrides(settings, overrides))
-        warmup = getattr(recipe.method, "warmup_rounds", 0)
-        if warmup < recipe.rounds or any("method.warmup_rounds" in each for each in overrides):
+        settings = with_overrides(settings, overrides)
+        recipe = recipe_from(settings)
+        suited = suited_settings(recipe, settings["method"])
+        if not suited.settings:
             return recipe
-        shorter = recipe.rounds // 2
-        note(
-            f"a warm-up of {warmup} rounds would fill all {recipe.rounds} rounds; it is shortened "
-            f"to {shorter}; set another with --set method.warmup_rounds=N"
-        )
-        changed = [*overrides, f"method.warmup_rounds={shorter}"]
-        return recipe_from(with_overrides(settings, changed))
+        note(suited.sentence(settings["method"]["name"]))
+        return recipe_from({**settings, "method": {**settings["method"], **suited.settings}})
 
     def _partition(self) -> dict[str, Any]:
         if self.site_column is not None:

@@ -31,6 +31,8 @@ def show_result(run: Run) -> None:
     results.print(status_table(status_rows(result["annotation_status"])))
     if "by_site" in result:
         results.print(site_table(site_rows(result["by_site"]), result["by_site"]["model"]))
+    for sentence in result.get("idle", ()):
+        results.print(Text.assemble(("warning: ", "yellow"), sentence), soft_wrap=True)
     sent = result["bytes_up"] / 1e6
     results.print(
         Text(f"{result['rounds']} rounds in {result['seconds']:.0f} s; clients sent {sent:.1f} MB")

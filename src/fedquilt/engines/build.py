@@ -16,6 +16,7 @@ from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.engines.threaded import ThreadedEngine
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.transform import PayloadTransform
+from fedquilt.training.activity import ActivityTally
 from fedquilt.training.task import Task
 
 
@@ -42,6 +43,7 @@ def build_engine(
     *,
     states: ClientStates,
     audit: PseudoLabelAudit,
+    tally: ActivityTally,
     device: str,
     transforms: Sequence[PayloadTransform] = (),
 ) -> SequentialEngine:
@@ -49,6 +51,7 @@ def build_engine(
     given: dict[str, Any] = {
         "states": states,
         "audit": audit,
+        "tally": tally,
         "device": device,
         "transforms": transforms,
     }

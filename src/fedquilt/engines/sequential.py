@@ -15,6 +15,7 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.engines.client_states import ClientStates, StatesInMemory
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.transform import PayloadTransform, apply_survey_transforms, apply_transforms
+from fedquilt.training.activity import ActivityTally
 from fedquilt.training.client import Workspace, run_client
 from fedquilt.training.method import Method, State
 from fedquilt.training.rounds import expected_update
@@ -33,6 +34,7 @@ class SequentialEngine:
         *,
         states: ClientStates | None = None,
         audit: PseudoLabelAudit | None = None,
+        tally: ActivityTally | None = None,
         device: str = "cpu",
         transforms: Sequence[PayloadTransform] = (),
     ) -> None:
@@ -41,6 +43,7 @@ class SequentialEngine:
         self._clients = clients
         self._states: ClientStates = StatesInMemory() if states is None else states
         self._audit = audit
+        self._tally = tally
         self.workspace = Workspace.of(task, torch.device(device))
 
     def survey(self, method: Method) -> Totals:
@@ -65,6 +68,8 @@ class SequentialEngine:
             self._states.put(name, state)
             if self._audit is not None:
                 self._audit.record(name, method.pseudo_labels(kept))
+            if self._tally is not None:
+                self._tally.record(method.activity(data, kept))
         return accumulator.totals()
 
     def _run_clients(

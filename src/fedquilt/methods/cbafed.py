@@ -21,6 +21,7 @@ from fedquilt.losses.pseudo_labels import (
     no_tags,
     tagged_bce,
 )
+from fedquilt.training.activity import RunSize, short_warmup, warmup_never_ended
 from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Local, Stage, State
 from fedquilt.training.parts import DeclaredPart, per_class_mean
@@ -78,6 +79,20 @@ class CBAFed(WeightedAveraging):
         logits = local.predict(local.received["weights"], "plain").logits
         tags = confident_tags(logits, local.received["thresholds"], ~local.data.known)
         return {**local.state, "tags": tags}
+
+    def why_idle(self, what: str, size: RunSize) -> str:
+        if not size.gaps:
+            return super().why_idle(what, size)
+        if self.warmup_rounds >= size.rounds:
+            return warmup_never_ended(self.warmup_rounds, size)
+        low, high = self.threshold_range
+        return (
+            "no missing label was predicted with more confidence than its class's threshold, "
+            f"which is {low:g} to {high:g}; set method.threshold_range lower"
+        )
+
+    def suited_to(self, size: RunSize) -> Mapping[str, Any]:
+        return {"warmup_rounds": short_warmup(self.warmup_rounds, size)}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         logits = local.model(batch.views[0]).logits

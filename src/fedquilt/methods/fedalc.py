@@ -13,6 +13,7 @@ from fedquilt.core.tree import Weights
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.co_occurrence import Correlation, coded_positives, correlation_of, joint_counts
 from fedquilt.methods.fedaws import ROWS, FedAwS
+from fedquilt.training.activity import Activity, RunSize
 from fedquilt.training.method import State
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
@@ -56,6 +57,16 @@ class FedALC(FedAwS):
     def provenance(self) -> Mapping[str, Provenance]:
         codes: Provenance = {"codes": "any positive", "positives": "positives"}
         return {**super().provenance, "codes": codes}
+
+    def server_activity(self, server: State, size: RunSize) -> Activity:
+        pairs = (server["together"].triu(1) > 0).sum()
+        return {"pairs of correlated classes": int(pairs)}
+
+    def why_idle(self, what: str, size: RunSize) -> str:
+        return (
+            "no image has annotated positives of two classes, at one client or at several, so "
+            "this is FedAwS with other settings"
+        )
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         counts = joint_counts(survey.each("codes").values(), task.class_count)

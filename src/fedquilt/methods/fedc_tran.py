@@ -14,7 +14,7 @@ from fedquilt.losses.label_states import draw_revealed, hidden_label_bce, label_
 from fedquilt.models.spec import ModelSpec
 from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.local_training import LocalTraining
-from fedquilt.training.method import Local
+from fedquilt.training.method import Local, State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +57,22 @@ class FedCTran(WeightedAveraging):
         return draw_revealed(batch_size, class_count, self.told_share, generator)
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
+        return self.step_loss(local, batch)[0]
+
+    def step_loss(self, local: Local, batch: Batch) -> tuple[Tensor, State]:
         assert batch.drawn is not None
         images = batch.views[0]
         labels, known = self.supervision(batch)
-        states = self.calibrated(local, images, label_states(labels, known & batch.drawn))
+        revealed = label_states(labels, known & batch.drawn)
+        states = self.calibrated(local, images, revealed)
         logits = local.model(images, states).logits
-        return hidden_label_bce(logits, labels, known, states, local.state["positive_weight"])
+        weight = local.state["positive_weight"]
+        loss = hidden_label_bce(logits, labels, known, states, weight)
+        return loss, self.counted(local, (states != revealed).sum())
+
+    def counted(self, local: Local, hidden: Tensor) -> State:
+        """The client's state after a step in which so many revealed labels were hidden again."""
+        return local.state
 
     def calibrated(self, local: Local, images: Tensor, states: Tensor) -> Tensor:
         """The label states that the model receives."""

@@ -10,10 +10,14 @@ from torch import Tensor
 
 from fedquilt.core.errors import UserError
 from fedquilt.data.batches import Batch
+from fedquilt.data.client_data import ClientData
 from fedquilt.losses.cross_entropy import elementwise_bce, masked_bce, masked_mean
 from fedquilt.losses.pseudo_labels import is_confident
+from fedquilt.training.activity import LABELS_FILLED_IN, Activity, RunSize
 from fedquilt.training.averaging import WeightedAveraging
-from fedquilt.training.method import Local
+from fedquilt.training.method import Local, State
+
+FILLED_IN = "filled_in"  # of the client's state: pseudo-labels used in this round
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +49,21 @@ class FedFixMatch(WeightedAveraging):
     def views(self, round_index: int) -> tuple[str, ...]:
         return ("weak", "strong")
 
+    def begin(self, local: Local) -> State:
+        return {**local.state, FILLED_IN: local.scalar(0.0)}
+
     def loss(self, local: Local, batch: Batch) -> Tensor:
+        return self.step_loss(local, batch)[0]
+
+    def step_loss(self, local: Local, batch: Batch) -> tuple[Tensor, State]:
         weak, strong = (local.model(images).logits for images in batch.views)
         labels, known = self.supervision(batch)
         supervised = masked_bce(weak, labels, known, local.state["positive_weight"])
         pseudo_labels = (weak.detach() > 0).to(strong.dtype)
         entries = elementwise_bce(strong, pseudo_labels)
-        return supervised + self.strength * masked_mean(entries, self.gated(weak, known))
+        gated = self.gated(weak, known)
+        state = {**local.state, FILLED_IN: local.state.get(FILLED_IN, 0) + gated.sum()}
+        return supervised + self.strength * masked_mean(entries, gated), state
 
     def gated(self, logits: Tensor, known: Tensor) -> Tensor:
         """The missing labels that get a pseudo-label, (B, C) bool."""
@@ -59,3 +71,21 @@ class FedFixMatch(WeightedAveraging):
         if self.gate == "sample":
             confident = (confident | known).all(1, keepdim=True)
         return confident & ~known
+
+    def activity(self, data: ClientData, state: State) -> Activity:
+        return {LABELS_FILLED_IN: int(state.get(FILLED_IN, 0))} if self.strength else {}
+
+    def why_idle(self, what: str, size: RunSize) -> str:
+        if not size.gaps:
+            return super().why_idle(what, size)
+        limits = f"above {self.threshold:g} or below {1 - self.threshold:g}"
+        if self.gate == "sample":
+            return (
+                f"no image had all of its missing labels ({size.missing_per_image:.1f} on average) "
+                f"predicted {limits}; set method.gate to 'entry', or method.threshold lower"
+            )
+        return f"no missing label was predicted {limits}; set method.threshold lower"
+
+    def suited_to(self, size: RunSize) -> Mapping[str, Any]:
+        """An image with several missing labels rarely has all of them confident."""
+        return {"gate": "entry"} if size.missing_per_image >= 2 else {}

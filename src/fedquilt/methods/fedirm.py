@@ -13,9 +13,11 @@ from fedquilt.core.payload import Mean, Update
 from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights, clone, without
 from fedquilt.data.batches import Batch
+from fedquilt.data.client_data import ClientData
 from fedquilt.losses.distillation import relation_gap, relation_logits, relation_matrix, squared_gap
 from fedquilt.losses.pseudo_labels import confident_positives
 from fedquilt.models.teacher import ema_update, training_mode_output, young_decay
+from fedquilt.training.activity import Activity, RunSize, short_warmup, warmup_never_ended
 from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Local, Stage, State
 from fedquilt.training.parts import DeclaredPart, MeanPart
@@ -81,14 +83,18 @@ class FedIRM(WeightedAveraging):
         new = {"teacher": local.received["weights"], "teacher_steps": local.scalar(0.0)}
         state = {**new, **local.state}
         ramp = gaussian_ramp(local.round_index, 0, self.ramp_rounds)
-        return {**state, "teacher": clone(state["teacher"]), "ramp": local.scalar(ramp)}
+        new = {"ramp": local.scalar(ramp), "matched": local.scalar(0.0)}
+        return {**state, "teacher": clone(state["teacher"]), **new}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
+        return self.step_loss(local, batch)[0]
+
+    def step_loss(self, local: Local, batch: Batch) -> tuple[Tensor, State]:
         first, second = (local.model(images).logits for images in batch.views)
         supervised = self.supervised_loss(local, first, batch)
         supervised = supervised + self.supervised_loss(local, second, batch)
         if local.stage == WARM_UP:
-            return supervised
+            return supervised, local.state
         weights, images = local.state["teacher"], batch.views[1]
         if self.teacher_mode == "training":
             teacher = training_mode_output(local.model, weights, images)
@@ -99,7 +105,9 @@ class FedIRM(WeightedAveraging):
         source = relation_logits(first, confident, self.temperature)
         matching = relation_gap(source, local.received["relation"], local.received["reported"])
         strength: Tensor = self.strength * local.state["ramp"]
-        return supervised + strength * (consistency + matching)
+        used = (confident & local.received["reported"]).sum()
+        state = {**local.state, "matched": local.state.get("matched", 0) + used}
+        return supervised + strength * (consistency + matching), state
 
     def after_step(self, local: Local, weights: Weights) -> State:
         if local.stage == WARM_UP:
@@ -123,3 +131,19 @@ class FedIRM(WeightedAveraging):
     def update(self, server: State, totals: Totals) -> State:
         reported = server["reported"] | (totals.weight("relation") > 0)
         return super().update(server, totals) | {"reported": reported}
+
+    def activity(self, data: ClientData, state: State) -> Activity:
+        return {"predictions matched": int(state.get("matched", 0))}
+
+    def why_idle(self, what: str, size: RunSize) -> str:
+        if self.warmup_rounds >= size.rounds:
+            return warmup_never_ended(self.warmup_rounds, size)
+        return (
+            f"no image had all its probabilities above {self.confidence:g} or below "
+            f"{1 - self.confidence:g} with a summed entropy below {self.entropy_limit:g}; lower "
+            "method.confidence or raise method.entropy_limit"
+        )
+
+    def suited_to(self, size: RunSize) -> Mapping[str, Any]:
+        ramp = min(self.ramp_rounds, size.rounds // 2)
+        return {"warmup_rounds": short_warmup(self.warmup_rounds, size), "ramp_rounds": ramp}

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
+from fedquilt.data.client_data import ClientData
 from fedquilt.losses.label_states import mask_uncertain
 from fedquilt.methods.fedc_tran import FedCTran
 from fedquilt.models.class_names.text_vectors import STORED
 from fedquilt.models.heads import Setting
 from fedquilt.models.spec import ModelSpec
-from fedquilt.training.method import Local
+from fedquilt.training.activity import Activity, RunSize
+from fedquilt.training.method import Local, State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,22 @@ class FedLGT(FedCTran):
             "swapped_states": self.swapped_states,
         }
         return replace(plain, head_settings={**plain.head_settings, **text})
+
+    def begin(self, local: Local) -> State:
+        return {**super().begin(local), "hidden": local.scalar(0.0)}
+
+    def counted(self, local: Local, hidden: Tensor) -> State:
+        return {**local.state, "hidden": local.state.get("hidden", 0) + hidden}
+
+    def activity(self, data: ClientData, state: State) -> Activity:
+        hidden = {"uncertain labels hidden": int(state.get("hidden", 0))}
+        return hidden if self.calibrate else {}
+
+    def why_idle(self, what: str, size: RunSize) -> str:
+        return (
+            f"no revealed label had a probability within {self.margin:g} of {self.threshold:g}; "
+            "raise method.margin"
+        )
 
     def calibrated(self, local: Local, images: Tensor, states: Tensor) -> Tensor:
         if not self.calibrate:

@@ -20,12 +20,15 @@ from fedquilt.losses.pseudo_labels import NO_TAG, Entropy, by_uncertainty, no_ta
 from fedquilt.losses.soft_targets import Labels, Targets, Weighed, beta_share, make_targets, mix
 from fedquilt.models.spec import ModelSpec
 from fedquilt.models.teacher import ema_update
+from fedquilt.training.activity import Activity, RunSize
 from fedquilt.training.averaging import HeadRows, WeightedAveraging, by_row_counts, spare_rows
 from fedquilt.training.local_training import LocalTraining
 from fedquilt.training.method import Local, State
 from fedquilt.training.parts import DeclaredPart
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
+
+IMAGES_MIXED = "images mixed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +128,8 @@ class FedLSM(WeightedAveraging):
         nothing_missing = data.is_decided if self.labels == "single" else data.is_complete
         teacher = {} if nothing_missing else {"teacher": clone(local.received["weights"])}
         drawn = torch.zeros_like(local.received["class_weight"])  # q_c
-        return {"tags": torch.full_like(local.state["tags"], NO_TAG), "drawn": drawn, **teacher}
+        tags = torch.full_like(local.state["tags"], NO_TAG)
+        return {"tags": tags, "drawn": drawn, "mixed": local.scalar(0.0), **teacher}
 
     def pools(self, local: Local) -> tuple[Pool, ...]:
         size, views = self.training.batch_size, self.views(local.round_index)
@@ -164,6 +168,7 @@ class FedLSM(WeightedAveraging):
             logits = local.model(strong).logits
             return plain.loss(self.labels, logits, weight, self.weighed), state
         uncertain, certain = (each.views[0] for each in batch.beside)
+        state["mixed"] = state.get("mixed", 0) + len(uncertain)
         images = torch.cat((strong, mix(uncertain, certain, batch.drawn)))
         of_plain, of_mixtures = local.model(images).logits.tensor_split([len(strong)])
         supervised = plain.loss(self.labels, of_plain, weight, self.weighed)
@@ -194,4 +199,23 @@ class FedLSM(WeightedAveraging):
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         parts, state = self.weights_update(local, weights), local.state
         update = by_row_counts(parts, state["drawn"]) if self.draw_counts else parts
-        return update, {"tags": state["tags"]}
+        return update, {"tags": state["tags"], "mixed": state["mixed"]}
+
+    def activity(self, data: ClientData, state: State) -> Activity:
+        mixed = {IMAGES_MIXED: int(state.get("mixed", 0))} if self.mixing_strength else {}
+        return {**super().activity(data, state), **mixed}
+
+    def why_idle(self, what: str, size: RunSize) -> str:
+        if not size.gaps:
+            return super().why_idle(what, size)
+        if what == IMAGES_MIXED:
+            return (
+                f"with {self.uncertain_images} uncertain and {self.certain_images} certain images "
+                f"wanted, none is left of {max(size.images)}; set method.uncertain_images and "
+                "method.certain_images closer to each other"
+            )
+        low, high = self.thresholds
+        return (
+            f"no missing label was predicted below {low:g} or above {high:g}; train for more "
+            "rounds, or set method.thresholds, such as [0.05, 0.85]"
+        )

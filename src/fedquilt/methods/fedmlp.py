@@ -26,6 +26,7 @@ from fedquilt.losses.prototypes import (
     tag_missing_labels,
 )
 from fedquilt.losses.pseudo_labels import NO_TAG, no_tags
+from fedquilt.training.activity import Activity, RunSize, short_warmup, warmup_never_ended
 from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Local, Stage, State
 from fedquilt.training.parts import DeclaredPart, MeanPart, per_class_mean
@@ -33,6 +34,8 @@ from fedquilt.training.task import Task
 
 WARM_UP = "warm-up"
 NEVER = 1_000_000  # the age of a prototype that no client has sent yet
+PAPER_ROUNDS = 500
+MANY_TAGS = 100  # of a class in a round: with as many, rounding down hardly matters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +202,39 @@ class FedMLP(WeightedAveraging):
             counts = (counts > 0) * weight
         sent = {"prototypes": Mean(prototypes, counts), "difficulty": Mean(degree, entries)}
         return {**self.weights_update(local, weights), **sent}, without(local.state, "prior")
+
+    def activity(self, data: ClientData, state: State) -> Activity:
+        return super().activity(data, state) if self.detection else {}
+
+    def why_idle(self, what: str, size: RunSize) -> str:
+        if not size.gaps:
+            return super().why_idle(what, size)
+        if self.warmup_rounds >= size.rounds:
+            return warmup_never_ended(self.warmup_rounds, size)
+        most, share = max(size.gaps), max(self.negative_share, self.positive_share)
+        advice = "raise method.negative_share and method.positive_share"
+        if self.rounding == "floor" and most * share < MANY_TAGS:
+            return (
+                f"{share:g} of the at most {most} images of a client that lack a label, times the "
+                "class's learning degree of at most 1, is rounded down to 0; set method.rounding "
+                f"to 'ceil', or {advice}"
+            )
+        return (
+            f"no class was learnt: no missing label was predicted below {self.low:g} or above "
+            f"{self.high:g}; train for more rounds, or set method.adaptive_threshold to false"
+        )
+
+    def suited_to(self, size: RunSize) -> Mapping[str, Any]:
+        """Fill in, over the run, the share of the candidates that the paper's 500 rounds do."""
+        warmup = short_warmup(self.warmup_rounds, size)
+        faster = (PAPER_ROUNDS - 50) / max(size.rounds - warmup, 1)
+        shares = {
+            name: round(1 - (1 - getattr(self, name)) ** faster, 4)
+            for name in ("negative_share", "positive_share")
+        }
+        fewest = min(size.gaps, default=0) * min(shares.values())  # tags per round, before d_c
+        rounding = {"rounding": "ceil"} if fewest < MANY_TAGS else {}
+        return {"warmup_rounds": warmup, **shares, **rounding}
 
     def update(self, server: State, totals: Totals) -> State:
         sent = totals.weight("prototypes") > 0

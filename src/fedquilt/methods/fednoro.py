@@ -18,6 +18,7 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.losses.class_prior import PositiveWeight, adjust_logits, clamp_prior
 from fedquilt.losses.cross_entropy import masked_bce, masked_mean
 from fedquilt.losses.distillation import squared_gap
+from fedquilt.training.activity import Activity, RunSize, distilled
 from fedquilt.training.averaging import WeightedAveraging, change_of
 from fedquilt.training.method import Local, State
 from fedquilt.training.provenance import Provenance
@@ -85,6 +86,14 @@ class FedNoRo(WeightedAveraging):
     def init_client(self, data: ClientData) -> State:
         share = data.positive_counts() / data.annotated_counts().clamp(min=1)
         return super().init_client(data) | {"prior": clamp_prior(share, len(data))}
+
+    def activity(self, data: ClientData, state: State) -> Activity:
+        return distilled(data.known) if self.distillation else {}
+
+    def suited_to(self, size: RunSize) -> Mapping[str, Any]:
+        """The ramp ends with the run and starts as early in it as in the paper."""
+        start = size.rounds * self.ramp_start // (self.ramp_end + 1)
+        return {"ramp_start": start, "ramp_end": max(size.rounds - 1, start)}
 
     def begin(self, local: Local) -> State:
         return {**local.state, "teacher_share": local.scalar(self.teacher_share(local.round_index))}

@@ -17,6 +17,7 @@ from fedquilt.losses.cross_entropy import masked_bce
 from fedquilt.losses.positive_unlabelled import nonnegative_risk, softmax_risk
 from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.models.spec import ModelSpec
+from fedquilt.training.activity import Activity, RunSize
 from fedquilt.training.method import Local, State
 
 
@@ -58,6 +59,12 @@ class FedPU(FedAvgPL):
             data.require_one_class_per_image("set method.risk to 'non-negative'")
         prior = self._prior(data, owned)
         return super().init_client(data) | {"owned": owned, "prior": prior}
+
+    def activity(self, data: ClientData, state: State) -> Activity:
+        return {"classes with positives only": int(state["owned"].sum())}
+
+    def why_idle(self, what: str, size: RunSize) -> str:
+        return "every class with annotated positives has annotated negatives, so this is FedAvg-PL"
 
     def _prior(self, data: ClientData, owned: Tensor) -> Tensor:
         classes = len(owned)

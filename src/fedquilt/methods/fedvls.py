@@ -20,8 +20,11 @@ from fedquilt.losses.class_prior import (
 from fedquilt.losses.cross_entropy import masked_bce, masked_mean
 from fedquilt.losses.distillation import bernoulli_kl
 from fedquilt.losses.single_label import calibrated_cross_entropy, soft_maxima, vacant_divergence
+from fedquilt.training.activity import Activity, RunSize
 from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Local, State
+
+VACANT = "vacant classes distilled"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,12 @@ class FedVLS(WeightedAveraging):
         else:
             prior = clamp_prior(positives / data.annotated_counts().clamp(min=1), len(data))
         return super().init_client(data) | {"prior": prior, "vacant": positives == 0}
+
+    def activity(self, data: ClientData, state: State) -> Activity:
+        return {VACANT: int(state["vacant"].sum())} if self.distillation else {}
+
+    def why_idle(self, what: str, size: RunSize) -> str:
+        return "every client has annotated positives of every class"
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         logits = local.model(batch.views[0]).logits

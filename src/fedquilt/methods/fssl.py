@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -12,8 +13,10 @@ from fedquilt.core.payload import Mean, Update
 from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights, without
 from fedquilt.data.batches import Batch
+from fedquilt.data.client_data import ClientData
 from fedquilt.losses.cross_entropy import masked_bce, masked_mean
 from fedquilt.losses.distillation import squared_gap
+from fedquilt.training.activity import Activity, RunSize, distilled
 from fedquilt.training.averaging import HeadRows, WeightedAveraging, mean_change, moved_buffers
 from fedquilt.training.method import Local, State
 from fedquilt.training.parts import DeclaredPart, head_rows_mean
@@ -47,6 +50,12 @@ class FSSL(WeightedAveraging):
             return {}
         # A second copy of the head, weighted by the images without an annotation of the class.
         return {"other_rows": head_rows_mean("annotated or not")}
+
+    def activity(self, data: ClientData, state: State) -> Activity:
+        return distilled(data.known) if self.strength else {}
+
+    def suited_to(self, size: RunSize) -> Mapping[str, Any]:
+        return {"ramp_rounds": min(self.ramp_rounds, size.rounds // 2)}
 
     def begin(self, local: Local) -> State:
         ramp = gaussian_ramp(local.round_index, 0, self.ramp_rounds)

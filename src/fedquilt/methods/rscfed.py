@@ -14,9 +14,11 @@ from fedquilt.core.payload import Update
 from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights, clone
 from fedquilt.data.batches import Batch
+from fedquilt.data.client_data import ClientData
 from fedquilt.losses.cross_entropy import masked_bce, masked_mean
 from fedquilt.losses.distillation import squared_gap
 from fedquilt.models.teacher import ema_update
+from fedquilt.training.activity import Activity, RunSize, distilled
 from fedquilt.training.averaging import WeightedAveraging, change_of
 from fedquilt.training.method import Local, State
 from fedquilt.training.provenance import Provenance
@@ -76,6 +78,24 @@ class RSCFed(WeightedAveraging):
     @property
     def provenance(self) -> Mapping[str, Provenance]:
         return {**super().provenance, "images": "images"}
+
+    def activity(self, data: ClientData, state: State) -> Activity:
+        return distilled(data.known) if self.consistency else {}
+
+    def server_activity(self, server: State, size: RunSize) -> Activity:
+        left_out = max(len(size.images) - self.group_size, 0)
+        return {"clients left out of each group": left_out}
+
+    def why_idle(self, what: str, size: RunSize) -> str:
+        if what.startswith("clients"):
+            return (
+                f"a group of {self.group_size} is all {len(size.images)} clients, so every group "
+                "is the same; set method.group_size lower"
+            )
+        return super().why_idle(what, size)
+
+    def suited_to(self, size: RunSize) -> Mapping[str, Any]:
+        return {"group_size": min(self.group_size, max(len(size.images) - 1, 1))}
 
     def begin(self, local: Local) -> State:
         state = {"teacher": local.received["weights"], **local.state}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,15 @@ if TYPE_CHECKING:
 
 History = Sequence[Mapping[str, Any]]
 MAX_CLIENTS = 40  # that fit into an annotation map
+KEYS = {  # panels of the pseudo-label picture, and their value in a record
+    (sign, quantity): key.format(side)
+    for sign, side in (("present", "positive"), ("absent", "negative"))
+    for quantity, key in (
+        ("number", "{}s"),
+        ("precision (%)", "{}_precision"),
+        ("recall (%)", "{}_recall"),
+    )
+}
 
 
 def save_run_pictures(run: Run, train: MultiLabelDataset | None = None) -> list[Path]:
@@ -36,10 +45,10 @@ def save_run_pictures(run: Run, train: MultiLabelDataset | None = None) -> list[
     The annotation map needs the training data ``train``.
     """
     folder, drawn = run.folder.pictures, []
-    if any(record.get("per_class_auc") for record in run.history):
+    if any(_defined(record.get("per_class_auc", {}).values()) for record in run.history):
         drawn.append(folder / "class-curves.png")
         save_class_curves(run.history, run.classes, drawn[-1])
-    if any(record.get("pseudo_labels") for record in run.history):
+    if _pseudo_label_panels(run.history, run.classes):
         drawn.append(folder / "pseudo-labels.png")
         save_pseudo_label_picture(run.history, run.classes, drawn[-1])
     if train is not None and len(run.allocation.holdings) <= MAX_CLIENTS:
@@ -78,27 +87,52 @@ def save_class_curves(history: History, classes: Sequence[str], path: Path) -> N
 
 
 def save_pseudo_label_picture(history: History, classes: Sequence[str], path: Path) -> None:
-    """Draw number, precision and recall of pseudo-labels per class over rounds."""
+    """Draw number, precision and recall of pseudo-labels per class over rounds.
+
+    Panels without a value are left out: precision and recall are unknown where the truth is, as in
+    a user's own data.
+    """
     records = [record for record in history if record.get("pseudo_labels")]
     rounds = [record["round"] for record in records]
-    rows = (("positive", "filled in as present"), ("negative", "filled in as absent"))
-    columns = (("number", "{}s"), ("precision (%)", "{}_precision"), ("recall (%)", "{}_recall"))
+    panels = _pseudo_label_panels(history, classes)
+    signs, quantities = (list(dict.fromkeys(part)) for part in zip(*panels))
     with picture_style():
-        figure = new_figure(11, max(5.2, 0.6 + 0.2 * len(classes)))
-        grid = figure.subplots(2, 3, sharex=True)
-        for row, (sign, words) in enumerate(rows):
-            for column, (quantity, key) in enumerate(columns):
-                axes = grid[row][column]
-                scale = 1 if column == 0 else 100
+        figure = new_figure(
+            2 + 3 * len(quantities), max(2.6 * len(signs), 0.6 + 0.2 * len(classes))
+        )
+        grid = figure.subplots(len(signs), len(quantities), sharex=True, squeeze=False)
+        for row, sign in enumerate(signs):
+            for column, quantity in enumerate(quantities):
+                axes, is_count = grid[row][column], quantity == "number"
+                if (sign, quantity) not in panels:
+                    axes.remove()
+                    continue
                 for position, name in enumerate(classes):
-                    values = [record["pseudo_labels"][name][key.format(sign)] for record in records]
+                    values = [
+                        record["pseudo_labels"][name][KEYS[sign, quantity]] for record in records
+                    ]
                     look = line_style(position, len(rounds))
-                    _draw(axes, rounds, values, name, look, scale=scale)
-                prepare_round_axes(axes, f"{words}: {quantity}", name_rounds=row == 1)
-                if column:
+                    _draw(axes, rounds, values, name, look, scale=1 if is_count else 100)
+                title = f"filled in as {sign}: {quantity}"
+                prepare_round_axes(axes, title, name_rounds=row == len(signs) - 1)
+                if not is_count:
                     axes.set_ylim(-3, 103)
         figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside right upper")
         save(figure, path)
+
+
+def _pseudo_label_panels(history: History, classes: Sequence[str]) -> list[tuple[str, str]]:
+    """Return sign and quantity of the panels that have a value other than a count of 0."""
+    records = [record["pseudo_labels"] for record in history if record.get("pseudo_labels")]
+    return [
+        panel
+        for panel, key in KEYS.items()
+        if any(_defined(record[name][key] or None for name in classes) for record in records)
+    ]
+
+
+def _defined(values: Iterable[float | None]) -> bool:
+    return any(value is not None for value in values)
 
 
 def _draw(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from fedquilt.runs.scores import MAX_BYTES, Scores, logits_size, too_large, writ
 from fedquilt.runs.simulation import Simulation, simulate
 from fedquilt.runs.trained_images import write_trained_images
 from fedquilt.runs.trained_models import save_models
+from fedquilt.training.activity import ActivityTally, RunSize, most_in_a_round
 from fedquilt.training.method import State
 from fedquilt.training.rounds import start_server
 
@@ -105,16 +106,18 @@ class _Run:
             simulation.task,
             folder,
             evaluate=self._evaluate,
-            further_facts=self._pseudo_labels,
+            further_facts=self._facts_of_clients,
             checkpoint_every=recipe.checkpoint_every,
         )
         self.audit = PseudoLabelAudit(simulation.splits.train, simulation.clients)
+        self.tally = ActivityTally()
         self.engine = build_engine(
             engine,
             simulation.task,
             simulation.clients,
             states=self.recorder.checkpoints,
             audit=self.audit,
+            tally=self.tally,
             device=device,
             transforms=(DisclosureFloor(recipe.min_cell),),
         )
@@ -176,6 +179,7 @@ class _Run:
             "annotation_status": nan_to_none(assessment.annotation_status),
             **({} if assessment.by_site is None else {"by_site": assessment.by_site.to_dict()}),
             "pseudo_labels": self.audit.summary(),
+            **self._activity(history),
             "bytes_up": sum(record["bytes_up"] for record in history),
             "bytes_down": sum(record["bytes_down"] for record in history),
             "seconds": sum(record["seconds"] for record in history),
@@ -205,6 +209,17 @@ class _Run:
         assessment = assess(logits, test, self.recipe.evaluation, allocation)
         return RoundMetrics(assessment.averages, assessment.per_class("auc"))
 
-    def _pseudo_labels(self) -> Record:
-        summary = self.audit.summary()
-        return {"pseudo_labels": summary} if summary else {}
+    def _facts_of_clients(self) -> Record:
+        summary, activity = self.audit.summary(), self.tally.take()
+        return ({"pseudo_labels": summary} if summary else {}) | (
+            {"activity": activity} if activity else {}
+        )
+
+    def _activity(self, history: Sequence[Record]) -> Record:
+        """What only this method did, at most in a round; a sentence for each count of 0."""
+        method = self.recipe.method
+        counts = most_in_a_round(record.get("activity", {}) for record in history)
+        size = RunSize.of(self.simulation.clients.values(), self.recipe.rounds)
+        counts |= method.server_activity(self.server, size)
+        idle = [f"0 {what}: {method.why_idle(what, size)}" for what in counts if not counts[what]]
+        return {"activity": counts, "idle": idle}

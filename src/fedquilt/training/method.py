@@ -17,6 +17,7 @@ from fedquilt.data.batches import Batch, Pool
 from fedquilt.data.client_data import ClientData
 from fedquilt.models.network import Layout, Network, Output
 from fedquilt.models.spec import ModelSpec
+from fedquilt.training.activity import LABELS_FILLED_IN, Activity, RunSize
 from fedquilt.training.local_training import LocalTraining
 from fedquilt.training.parts import DeclaredPart
 from fedquilt.training.provenance import Provenance
@@ -72,6 +73,8 @@ class Method(ABC):
     - a step: ``sample_noise``, ``loss``, ``correct_gradients``, ``after_step``; without training
       ``observe``
     - after a round, for evaluation: ``global_weights``, ``client_weights``, ``pseudo_labels``
+    - for the user: ``activity`` and ``server_activity`` count what only this method does,
+      ``why_idle`` explains a count of 0, ``suited_to`` has settings for data of another size
 
     The hooks of a step do not branch on data: masks and ``torch.where``, never boolean indexing or
     ``.item()``. What they need of the client or the round beyond ``stage``, such as a ramp,
@@ -193,3 +196,22 @@ class Method(ABC):
     def pseudo_labels(self, state: State) -> Tensor | None:
         """The client's pseudo-labels, (n, C) int8, -1 for none."""
         return None if self.pseudo_label_key is None else state.get(self.pseudo_label_key)
+
+    def activity(self, data: ClientData, state: State) -> Activity:
+        """What only this method did in a client's round, counted; ``state`` is what it kept."""
+        tags = self.pseudo_labels(state)
+        return {} if tags is None else {LABELS_FILLED_IN: int((tags >= 0).sum())}
+
+    def server_activity(self, server: State, size: RunSize) -> Activity:
+        """What only this method's server does, counted after the last round."""
+        return {}
+
+    def why_idle(self, what: str, size: RunSize) -> str:
+        """Why the count ``what`` was 0 in every round, and which setting changes that."""
+        if not size.gaps:
+            return "every label is annotated"
+        return "no label met the method's conditions"
+
+    def suited_to(self, size: RunSize) -> Mapping[str, Any]:
+        """Settings, other than the defaults, that suit data of this size."""
+        return {}

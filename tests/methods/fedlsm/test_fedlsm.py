@@ -317,4 +317,4 @@ def test_teacher_starts_from_the_received_model_and_lags_behind() -> None:
     # 5 + 0.999^200 (1 - 5) with a power of 0.8186488
     assert local.state["teacher"]["shift"].item() == pytest.approx(1.7254, abs=1e-4)
     _, kept = method.finish(local, {"shift": torch.zeros(1)}, 200)
-    assert set(kept) == {"tags"}
+    assert set(kept) == {"tags", "mixed"}

@@ -41,7 +41,7 @@ def _head_bias(counts: list[list[float]], changes: list[list[float]], annotated:
         known[:, columns] = True
         local = make_local(method, known, data.labels)
         local.received, local.layout = received, task.layout
-        local.state |= {"drawn": tensor(drawn)}
+        local.state |= {"drawn": tensor(drawn), "mixed": tensor(0.0)}
         weights = dict(received["weights"])
         weights["head.bias"] = weights["head.bias"] + tensor(change)
         accumulator.add(name, method.finish(local, weights, 1)[0])

@@ -44,10 +44,13 @@ def run(*arguments: str):
 def test_sites_are_the_clients():
     result = run("--sites-column", "hospital", "--patient-column", "person", *QUICK)
     assert result.exit_code == 0, result.output
-    assert "warm-up of 50 rounds would fill all 2 rounds; it is shortened to 1" in result.stderr
+    assert "for 2 clients with 10 images and 2 rounds, fedmlp uses warmup_rounds = 1 (50), " in (
+        result.stderr
+    )
+    assert "rounding = 'ceil' ('floor')" in result.stderr
     done = read_run("runs/fedmlp-0")
     assert done.annotators == {"bright": ["site 0"], "dark": ["site 1"]}
-    assert done.recipe.method.warmup_rounds == 1
+    assert (done.recipe.method.warmup_rounds, done.recipe.method.rounding) == (1, "ceil")
     assert Path(done.recipe.data.folder).is_absolute()
     assert done.models.image_shape == (1, 8, 8)
 
@@ -67,6 +70,31 @@ def test_given_warmup_is_kept():
     run("--site-column", "hospital", "--patient-column", "person", *QUICK, "--out", "kept",
         "--set", "method.warmup_rounds=2")  # fmt: skip
     assert read_run("kept").recipe.method.warmup_rounds == 2
+
+
+def test_derived_settings_let_fedmlp_fill_in_labels():
+    """With the published shares, 1 % of 10 images is rounded down to no label in any round."""
+    columns = ("--site-column", "hospital", "--patient-column", "person")
+    learning = ("--set", "method.training.lr=0.01", "--set", "views.weak=plain")
+    options = (*columns, *QUICK, *learning, "--rounds", "6")
+    published = (
+        "method.rounding=floor",
+        "method.negative_share=0.005",
+        "method.positive_share=0.01",
+    )
+    changes = [word for setting in published for word in ("--set", setting)]
+    assert "0 labels filled in: 0.01 of" in run(*options, *changes, "--out", "published").stdout
+    suited = run(*options, "--out", "suited")
+    assert "0 labels filled in" not in suited.stdout
+    assert read_run("suited").result["activity"]["labels filled in"] > 0
+
+
+def test_settings_of_a_variant_are_kept():
+    columns = ("--site-column", "hospital", "--patient-column", "person")
+    result = run(*columns, *QUICK, "--set", "method.variant=supplement", "--method", "cbafed",
+                 "--out", "variant")  # fmt: skip
+    assert "cbafed uses warmup_rounds = 1 (50); in" in result.stderr
+    assert read_run("variant").recipe.method.threshold_base == 0.6
 
 
 def test_model_is_evaluated_and_predicts_other_images():

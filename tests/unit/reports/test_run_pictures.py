@@ -9,8 +9,9 @@ from typing import Any
 import matplotlib
 import pytest
 from matplotlib.figure import Figure
-from support.tiny_runs import make_run
+from support.tiny_runs import make_run, tiny_settings
 
+from fedquilt.recipes.recipe import recipe_from
 from fedquilt.reports import run_pictures as pictures
 from fedquilt.reports.run_pictures import (
     annotation_map_of,
@@ -19,6 +20,8 @@ from fedquilt.reports.run_pictures import (
     save_run_pictures,
 )
 from fedquilt.reports.style import line_style
+from fedquilt.runs import experiment
+from fedquilt.runs.finished_run import read_run
 
 CLASSES = ("mass", "nodule")
 
@@ -60,13 +63,36 @@ def test_curves_have_a_ranked_legend_and_gaps(drawn: list[Figure]):
 def test_pseudo_labels_have_number_precision_and_recall(drawn: list[Figure]):
     save_pseudo_label_picture(records(), CLASSES, Path("unused.png"))
     shown = {axes.get_title("left"): axes for axes in drawn[0].axes}
-    assert len(shown) == 6
+    assert len(shown) == 5
+    assert "filled in as present: recall (%)" not in shown  # undefined for every class
     present = shown["filled in as present: number"]
     assert [line.get_ydata()[0] for line in present.lines] == [4, 7]
     assert shown["filled in as absent: recall (%)"].lines[0].get_ydata()[0] == 25
-    assert math.isnan(shown["filled in as present: recall (%)"].lines[0].get_ydata()[0])
     (legend,) = drawn[0].legends
     assert [text.get_text() for text in legend.get_texts()] == list(CLASSES)
+
+
+def test_pseudo_labels_whose_truth_is_unknown_have_numbers_only(drawn: list[Figure]):
+    filled = dict.fromkeys(("positive_precision", "positive_recall"))
+    filled |= dict.fromkeys(("negative_precision", "negative_recall"))
+    history = [
+        {"round": 1, "pseudo_labels": {"mass": filled | {"positives": 0, "negatives": count}}}
+        for count in (0, 3)
+    ]
+    save_pseudo_label_picture(history, ("mass",), Path("unused.png"))
+    (axes,) = drawn[0].axes
+    assert axes.get_title("left") == "filled in as absent: number"
+    assert list(axes.lines[0].get_ydata()) == [0, 3]
+
+
+def test_no_picture_of_pseudo_labels_without_any(tmp_path: Path):
+    """The warm-up never ends: nothing is filled in."""
+    settings = tiny_settings()
+    method = settings["method"] | {"warmup_rounds": 5}
+    experiment.run(recipe_from(settings | {"method": method}), tmp_path / "run")
+    run = read_run(tmp_path / "run")
+    assert all(record["pseudo_labels"] for record in run.history)
+    assert [path.name for path in save_run_pictures(run)] == ["class-curves.png"]
 
 
 def test_fourteen_classes_have_fourteen_line_styles():

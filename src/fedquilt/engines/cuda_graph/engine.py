@@ -30,6 +30,7 @@ from fedquilt.engines.options import SLOTS
 from fedquilt.engines.sequential import SequentialEngine, client_in_errors
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.transform import PayloadTransform
+from fedquilt.training.activity import ActivityTally
 from fedquilt.training.client_step import names_of_draws
 from fedquilt.training.method import Method, State
 from fedquilt.training.task import Task
@@ -55,6 +56,7 @@ class CudaGraphEngine(SequentialEngine):
         *,
         states: ClientStates | None = None,
         audit: PseudoLabelAudit | None = None,
+        tally: ActivityTally | None = None,
         device: str = "cuda",
         slots: int = SLOTS,
         exact: bool = False,
@@ -63,7 +65,13 @@ class CudaGraphEngine(SequentialEngine):
         transforms: Sequence[PayloadTransform] = (),
     ) -> None:
         super().__init__(
-            task, clients, states=states, audit=audit, device=device, transforms=transforms
+            task,
+            clients,
+            states=states,
+            audit=audit,
+            tally=tally,
+            device=device,
+            transforms=transforms,
         )
         where = self.workspace.device
         with out_of_memory_advice(

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedquilt.data.allocation import allocate
 from fedquilt.data.problems import Problems
 from fedquilt.data.sources.folder.load import Folder, read_folder
+from fedquilt.data.splits import TRAIN
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.training.activity import RunSize
 
@@ -71,9 +72,9 @@ def suited_settings(recipe: Recipe, given: Mapping[str, Any]) -> SuitedSettings:
 def _train_labels(source: Folder) -> _TrainLabels | None:
     problems = Problems()
     content = read_folder(source, problems)
-    if problems or content is None or content.is_test is None:
+    if problems or content is None or content.splits is None:
         return None
-    table, rows = content.table, np.flatnonzero(~content.is_test).tolist()
+    table, rows = content.table, np.flatnonzero(content.splits == TRAIN).tolist()
     return _TrainLabels(
         labels=table.labels[rows],
         known=table.known[rows],

@@ -7,8 +7,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from fedquilt.data.label_files.csv_labels import CsvLabels
 from fedquilt.data.sources.folder.load import FolderContent
 
@@ -100,7 +98,7 @@ def _copies(content: FolderContent, digests: Mapping[int, bytes]) -> list[str]:
         if line in digests:
             rows_of[digests[line]].append(row)
     found = [_Copies(rows, table) for rows in rows_of.values() if len(rows) > 1]
-    both_splits = [each for each in found if _is_in_both_splits(each.rows, content)]
+    several_splits = [each for each in found if _is_in_several_splits(each.rows, content)]
     kinds: tuple[tuple[Sequence[_Copies], str], ...] = (
         (found, "occur under several names: keep one row per image"),
         (
@@ -112,8 +110,8 @@ def _copies(content: FolderContent, digests: Mapping[int, bytes]) -> list[str]:
             "occur several times with labels that contradict each other: decide which is right",
         ),
         (
-            both_splits,
-            "are both in train and in test, so results look too good: keep one row per image, or "
+            several_splits,
+            "are in more than one split, so results look too good: keep one row per image, or "
             "give the rows one patient",
         ),
     )
@@ -124,11 +122,8 @@ def _copies(content: FolderContent, digests: Mapping[int, bytes]) -> list[str]:
     ]
 
 
-def _is_in_both_splits(rows: Sequence[int], content: FolderContent) -> bool:
-    if content.is_test is None:
-        return False
-    parts = torch.as_tensor(content.is_test[list(rows)])
-    return bool(parts.any()) and not bool(parts.all())
+def _is_in_several_splits(rows: Sequence[int], content: FolderContent) -> bool:
+    return content.splits is not None and len(set(content.splits[list(rows)].tolist())) > 1
 
 
 def _by_form(names: Iterable[str], form_of: Callable[[str], str]) -> dict[str, list[str]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import groupby
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedquilt.cli.console import print_json, results
+from fedquilt.cli.console import note, print_json, results, say
 from fedquilt.cli.options import (
     AsJson,
     Client,
@@ -21,13 +23,28 @@ from fedquilt.cli.options import (
     require_device,
     require_probability,
 )
-from fedquilt.reports.style import percent
+from fedquilt.core.errors import UserError
+from fedquilt.core.version import VERSION
+from fedquilt.reports.style import UNDEFINED, percent
 from fedquilt.reports.tables import new_table
 
 if TYPE_CHECKING:
-    from fedquilt.runs.finished_run import Prediction, Run
+    from fedquilt.reports.prediction_file import PredictionFile
+    from fedquilt.runs.predictions import FileBatch
+    from fedquilt.runs.trained_models import TrainedModels
 
-Images = Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files.")]
+MANY = 20  # so many errors are listed, the others counted
+
+Images = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="IMAGE...",
+        help="Image files, folders (also DICOM series), globs, or CSV files of paths.",
+    ),
+]
+Out = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write a table: FILE.csv or FILE.jsonl.")
+]
 Attention = Annotated[
     Path | None,
     typer.Option(
@@ -39,61 +56,161 @@ Attention = Annotated[
 def predict(
     run: RunPath,
     images: Images,
+    out: Out = None,
     client: Client = None,
     threshold: Threshold = None,
     device: Device = "cpu",
     attention: Attention = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the probability of every class for every image, and which classes are present."""
-    from fedquilt.runs.finished_run import read_run
+    """Show the probability of every class for every image, and which classes are present.
+
+    A file that cannot be read does not stop the others; the exit code is then 1.
+    """
+    from fedquilt.data.images.listing import list_images
+    from fedquilt.runs.predictions import predict_files
+    from fedquilt.runs.trained_models import open_models
 
     require_device(device)
     require_probability(threshold)
-    finished = read_run(run)
-    prediction = finished.predict(images, client=client, threshold=threshold, device=device)
-    rows, pictures = prediction.rows(), []
-    if attention is not None:
-        pictures = _draw_attention(finished, images, prediction, attention, client, device)
-    limit = finished.recipe.evaluation.threshold if threshold is None else threshold
+    if out is not None and as_json:
+        raise UserError("--out writes a file and --json prints; give one of them")
+    models = open_models(run)
+    facts = _facts(models, client, threshold)
+    target = _target(out, facts)
+    listing = list_images(images)
+    for line in listing.notes:
+        note(line)
+    batches = predict_files(
+        models, listing.paths, client=client, threshold=threshold, device=device
+    )
+    shown = _Shown(to_screen=out is None and not as_json, keep=as_json)
+    try:
+        with target as file:
+            for batch in batches:
+                shown.add(batch, file)
+                if attention is not None:
+                    shown.pictures += _draw_attention(models, batch, attention, client, device)
+    except KeyboardInterrupt:
+        if out is not None:
+            say(f"stopped; what was predicted so far is in {out}.partial")
+        raise
     if as_json:
-        drawn = {"pictures": [str(path) for path in pictures]} if pictures else {}
-        print_json({"run": str(run), "threshold": limit, "predictions": rows, **drawn})
-        return
-    for image, of_image in groupby(rows, key=lambda row: row["image"]):
-        results.print(Text(image, style="bold"), soft_wrap=True)
-        results.print(_table(of_image))
-    results.print(f"present: probability of at least {percent(limit)} %")
-    for path in pictures:
-        results.print(f"attention maps: {path}", markup=False, soft_wrap=True)
+        drawn = {"pictures": [str(path) for path in shown.pictures]} if shown.pictures else {}
+        print_json({"run": str(run), **facts, "predictions": shown.rows, **drawn})
+    else:
+        shown.finish(models.classes, out)
+    shown.report_errors(len(listing.paths))
+
+
+def _facts(models: TrainedModels, client: str | None, threshold: float | None) -> dict[str, Any]:
+    """What traces a prediction back to its model."""
+    rule = models.card.get("thresholds", {}).get("rule", "fixed")
+    return {
+        "model": models.hash_of(client),
+        "fedquilt": VERSION,
+        "rule": "fixed" if threshold is not None else rule,
+        "threshold": models.card["threshold"] if threshold is None else threshold,
+    }
+
+
+def _target(
+    out: Path | None, facts: dict[str, Any]
+) -> AbstractContextManager[PredictionFile | None]:
+    if out is None:
+        return nullcontext()
+    from fedquilt.reports.prediction_file import prediction_file
+
+    return prediction_file(out, facts)
+
+
+@dataclass
+class _Shown:
+    """What is shown of the batches as they come, and what is reported at the end."""
+
+    to_screen: bool
+    keep: bool  # the rows, to print them as JSON
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    pictures: list[Path] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    decided: Counter[tuple[str, str]] = field(default_factory=Counter)
+    threshold: float | None = None  # if all classes have the same
+
+    def add(self, batch: FileBatch, file: PredictionFile | None) -> None:
+        for image, rows, error in batch.rows():
+            if error is not None:
+                self.errors.append(f"{image}: {error}")
+            if self.keep:
+                self.rows += rows or [{"image": image, "error": error}]
+            if self.to_screen and rows:
+                results.print(Text(image, style="bold"), soft_wrap=True)
+                results.print(_table(rows))
+                self.threshold = _one_threshold(rows)
+            if file is not None:
+                file.add(image, rows, error)
+            self.decided.update((row["class"], row["decision"]) for row in rows)
+
+    def finish(self, classes: Iterable[str], out: Path | None) -> None:
+        if self.threshold is not None:
+            results.print(f"present: probability of at least {percent(self.threshold)} %")
+        if out is not None:
+            results.print(_counts(classes, self.decided))
+            results.print(Text(f"written: {out}"), soft_wrap=True)
+        for path in self.pictures:
+            results.print(f"attention maps: {path}", markup=False, soft_wrap=True)
+
+    def report_errors(self, count: int) -> None:
+        if not self.errors:
+            return
+        say(f"{len(self.errors)} of {count} images could not be predicted:")
+        for line in self.errors[:MANY]:
+            say(f"  {line}")
+        if len(self.errors) > MANY:
+            say(f"  and {len(self.errors) - MANY} more; --out FILE lists them all")
+        raise typer.Exit(1)
 
 
 def _draw_attention(
-    run: Run,
-    images: list[Path],
-    prediction: Prediction,
-    folder: Path,
-    client: str | None,
-    device: str,
-) -> list[Path]:
+    models: TrainedModels, batch: FileBatch, folder: Path, client: str | None, device: str
+) -> Iterator[Path]:
     from fedquilt.reports.attention_picture import save_attention_picture
 
-    pixels = run.models.decode(images)
-    maps = run.models.attention(pixels, client, device)
-    drawn = []
-    for number, (image, path) in enumerate(zip(pixels, images)):
+    maps = models.attention(batch.pixels, client, device)
+    prediction = batch.prediction
+    for number, (position, image) in enumerate(zip(batch.positions(), prediction.images)):
         shares = prediction.probabilities[number].tolist()
         titles = [f"{name}: {percent(p)} %" for name, p in zip(prediction.classes, shares)]
-        drawn.append(folder / f"{number + 1}-{path.stem}.png")  # two images may share a name
-        save_attention_picture(image, maps[number], titles, drawn[-1])
-    return drawn
+        drawn = folder / f"{position + 1}-{Path(image).stem}.png"  # two images may share a name
+        save_attention_picture(batch.pixels[number], maps[number], titles, drawn)
+        yield drawn
 
 
-def _table(rows: Iterable[dict[str, Any]]) -> Table:
+def _table(rows: list[dict[str, Any]]) -> Table:
     table = new_table(None, "class")
-    table.add_column("probability (%)", justify="right")
+    shown = ["probability"]
+    shown += ["calibrated"] * any(row["calibrated"] is not None for row in rows)
+    shown += ["threshold"] * (_one_threshold(rows) is None)
+    for name in shown:
+        table.add_column(f"{name} (%)", justify="right")
     table.add_column("")
+    styles = {"present": "bold", "absent": "dim"}
     for row in rows:
-        verdict = Text("present", style="bold") if row["present"] else Text("absent", style="dim")
-        table.add_row(Text(row["class"]), percent(row["probability"]), verdict)
+        verdict = Text(row["decision"], style=styles.get(row["decision"], "italic"))
+        table.add_row(Text(row["class"]), *(percent(row[name]) for name in shown), verdict)
+    return table
+
+
+def _one_threshold(rows: list[dict[str, Any]]) -> float | None:
+    """The threshold of all classes that are judged; None if they differ."""
+    limits = {row["threshold"] for row in rows if row["threshold"] is not None}
+    return limits.pop() if len(limits) == 1 else None
+
+
+def _counts(classes: Iterable[str], decided: Counter[tuple[str, str]]) -> Table:
+    table = new_table("Images", "class")
+    words = ("present", "absent", "not judged")
+    for word in words:
+        table.add_column(word, justify="right")
+    for name in classes:
+        table.add_row(Text(name), *(f"{decided[name, word] or UNDEFINED}" for word in words))
     return table

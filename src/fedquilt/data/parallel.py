@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,11 +32,17 @@ def in_parallel(
     """
     total = sum(count_of(item) for item in items)
     with ThreadPoolExecutor(os.cpu_count()) as pool, progress_bar(title, total) as advance:
-        for start in range(0, len(items), in_flight):
-            chunk = items[start : start + in_flight]
-            for item, result in zip(chunk, pool.map(work, chunk)):
+        try:
+            # Each result that is taken makes room for an item: the threads work on meanwhile.
+            waiting = deque(pool.submit(work, item) for item in items[:in_flight])
+            for place, item in enumerate(items):
+                result = waiting.popleft().result()
+                if place + in_flight < len(items):
+                    waiting.append(pool.submit(work, items[place + in_flight]))
                 advance(count_of(item))
                 yield result
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # the caller may stop early
 
 
 @contextmanager

@@ -30,6 +30,7 @@ class FlexibleFL(WeightedAveraging):
     shared_rounds: int | None = None  # rounds that train the backbone; left out: all
 
     also_broadcast: ClassVar[tuple[str, ...]] = ("first_head",)
+    own_classes_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.shared_rounds is not None and self.shared_rounds < 1:

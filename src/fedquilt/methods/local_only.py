@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedquilt.core.payload import Update
 from fedquilt.core.totals import Totals
@@ -18,6 +19,8 @@ class LocalOnly(WeightedAveraging):
 
     Head rows of classes that a client does not annotate keep their initial values.
     """
+
+    own_classes_only: ClassVar[bool] = True
 
     def expected_update(self, received: State, task: Task) -> Update:
         return {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,32 +15,12 @@ from fedquilt.core.errors import UserError
 from fedquilt.data.allocation import Allocation
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.metrics import Report, score
-from fedquilt.metrics.counts import predict
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.assessment import GLOBAL
+from fedquilt.runs.predictions import Prediction, predict_tensor
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.scores import Scores, read_scores, write_scores
 from fedquilt.runs.trained_models import TrainedModels
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """A model's predictions for some images."""
-
-    images: tuple[str, ...]  # the path, or the position in the tensor
-    classes: tuple[str, ...]
-    probabilities: Tensor  # (N, C)
-    present: Tensor  # (N, C) bool
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return one dict per image and class."""
-        return [
-            {"image": image, "class": name, "probability": probability, "present": is_present}
-            for image, row, decisions in zip(
-                self.images, self.probabilities.tolist(), self.present.tolist()
-            )
-            for name, probability, is_present in zip(self.classes, row, decisions)
-        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +55,7 @@ class Run:
 
     @cached_property
     def models(self) -> TrainedModels:
-        return TrainedModels(self.folder, self.recipe)
+        return TrainedModels(self.folder)
 
     @property
     def annotators(self) -> dict[str, list[str]]:
@@ -100,16 +80,14 @@ class Run:
         Args:
             images: a uint8 tensor of shape (N, channels, height, width), or image files.
             client: the client whose model to use, if each client has its own.
-            threshold: the probability at which a class is predicted; default: the recipe's.
+            threshold: the lowest probability of a present class; default: the model's own.
             device: where to compute.
         """
+        pixels = images if isinstance(images, Tensor) else self.models.decode(images)
+        prediction = predict_tensor(self.models, pixels, client, threshold, device)
         if isinstance(images, Tensor):
-            names, pixels = [str(sample) for sample in range(len(images))], images
-        else:
-            names, pixels = [str(path) for path in images], self.models.decode(images)
-        probabilities = self.models.probabilities(pixels, client, device)
-        present = predict(probabilities, self._threshold(threshold), self.recipe.evaluation.strict)
-        return Prediction(tuple(names), self.classes, probabilities, present)
+            return prediction
+        return replace(prediction, images=tuple(str(path) for path in images))
 
     def evaluate(
         self,

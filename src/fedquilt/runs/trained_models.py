@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -15,17 +15,16 @@ from torch import Tensor
 
 from fedquilt.core.atomic_files import write_bytes, write_json
 from fedquilt.core.errors import UserError, nearest
-from fedquilt.core.settings import plain, read
 from fedquilt.core.tree import Weights
-from fedquilt.data.augmentation.views import Preprocessing, normalise
+from fedquilt.data.augmentation.views import Preprocessing, Views, normalise
 from fedquilt.data.images.bad_image import BadImage
 from fedquilt.data.images.decoding import Decoding, decode_image
 from fedquilt.metrics.evaluation import predict_logits
 from fedquilt.models.heads.ladm import attention_maps
 from fedquilt.models.network import Network, Output, write_weights
-from fedquilt.models.spec import ModelSpec
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.assessment import GLOBAL
+from fedquilt.runs.model_card import Card, decoding, model_spec, new_card, read_card
 from fedquilt.runs.run_folder import MODELS_AT_SITES, RunFolder
 from fedquilt.training.task import Task
 
@@ -41,37 +40,33 @@ def save_models(
         path = folder.path / file
         path.parent.mkdir(exist_ok=True)
         write_bytes(path, save({key: value.cpu().contiguous() for key, value in weights.items()}))
-    write_json(
-        folder.model,
-        {
-            "classes": list(task.classes),
-            "image_shape": list(task.image_shape),
-            "model": plain(task.model.for_loading(), {}),
-            "threshold": recipe.evaluation.threshold,
-            "files": files,
-        },
-    )
+    write_json(folder.model, new_card(folder, recipe, task, models, files))
 
 
-def load_weights(folder: RunFolder, card: Mapping[str, Any], name: str) -> Weights:
+def load_weights(folder: RunFolder, card: Card, name: str) -> Weights:
     weights: Weights = load_file(Path(folder.path / card["files"][name]))
     return weights
 
 
 @dataclass(frozen=True)
 class TrainedModels:
-    """The global model of a run, or one model per client."""
+    """The global model of a run, or one model per client.
+
+    Only ``model.json`` and the weights are read, so the method need not be installed.
+    """
 
     folder: RunFolder
-    recipe: Recipe
 
     @cached_property
-    def card(self) -> dict[str, Any]:
-        """The model card: classes, image shape, network and threshold."""
+    def card(self) -> Card:
+        """What the model predicts and expects; see ``runs/model_card.py``."""
         if self.folder.result.exists() and not self.folder.model.exists():
             raise UserError(f"{self.folder.path} is a finished study; {MODELS_AT_SITES}")
-        card: dict[str, Any] = self.folder.read_json(self.folder.model)
-        return card
+        return read_card(self.folder)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(self.card["classes"])
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -86,18 +81,7 @@ class TrainedModels:
     @property
     def decoding(self) -> Decoding:
         """How to decode an image file as in training."""
-        channels, height, width = self.image_shape
-        decoding = getattr(self.recipe.data, "decoding", None)  # of a source with image files
-        if isinstance(decoding, Decoding):
-            return decoding
-        if height == width and channels == 1:
-            return Decoding(size=height, channels=1)
-        if height == width and channels == 3:
-            return Decoding(size=height, channels=3)
-        raise UserError(
-            f"this run was trained on data of shape {channels} x {height} x {width}, which cannot "
-            "be read from an image file; use Python and pass a uint8 tensor of that shape"
-        )
+        return decoding(self.card)
 
     def decode(self, paths: Sequence[str | Path]) -> Tensor:
         """Read image files as uint8 (N, channels, height, width)."""
@@ -119,9 +103,12 @@ class TrainedModels:
     def logits(self, images: Tensor, client: str | None, device: str = "cpu") -> Tensor:
         """Return float32 logits (N, C) on ``device``; their sigmoid is the probability."""
         self._check_images(images)
-        network = self._network(client).to(device)
+        return self.logits_by(self.network(client, device), images, device)
+
+    def logits_by(self, network: Network, images: Tensor, device: str) -> Tensor:
+        """Return the logits of a network that is loaded already, as for many small batches."""
         if not len(images):
-            return torch.zeros(0, self._task.class_count, device=device)
+            return torch.zeros(0, len(self.classes), device=device)
 
         def forward(_: Weights, batch: Tensor) -> Output:
             with torch.no_grad():
@@ -133,20 +120,20 @@ class TrainedModels:
             {},
             images,
             self._task,
-            batch_size=self.recipe.evaluation.batch_size,
+            batch_size=self.card["batch_size"],
             device=torch.device(device),
         )
 
     def attention(self, images: Tensor, client: str | None, device: str = "cpu") -> Tensor:
         """Return each class's attention map, (N, C, height, width); see ``attention_maps``."""
         self._check_images(images)
-        network = self._network(client).to(device)
+        network = self.network(client, device)
         preprocessing = self._task.preprocessing
         maps = [
             attention_maps(
                 network, normalise(batch.to(device), preprocessing.mean, preprocessing.std)
             ).cpu()
-            for batch in images.split(self.recipe.evaluation.batch_size)
+            for batch in images.split(self.card["batch_size"])
         ]
         return torch.cat(maps)
 
@@ -157,10 +144,22 @@ class TrainedModels:
                 f"found {str(images.dtype).removeprefix('torch.')} of shape {tuple(images.shape)}"
             )
 
-    def _network(self, client: str | None) -> Network:
+    def model_name(self, client: str | None) -> str:
+        """Return the name of the model to use; raise UserError if there is no such model."""
         name = GLOBAL if client is None else client
         if name not in self.card["files"]:
             self._refuse_client(client)
+        return name
+
+    def hash_of(self, client: str | None) -> str:
+        """Return the SHA-256 of the weights file, which names the model in predictions."""
+        path = self.folder.path / self.card["files"][self.model_name(client)]
+        with path.open("rb") as file:
+            return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+    def network(self, client: str | None, device: str = "cpu") -> Network:
+        """Build the network, with the weights of ``client``'s model or the global one."""
+        name = self.model_name(client)
         network = self._task.build_network().eval()
         try:
             write_weights(network, load_weights(self.folder, self.card, name))
@@ -169,7 +168,7 @@ class TrainedModels:
                 f"the weights {self.folder.path / self.card['files'][name]} cannot be read "
                 f"({error}); write them again: fedquilt run --out {self.folder.path} --resume"
             ) from error
-        return network
+        return network.to(device)
 
     def _refuse_client(self, client: str | None) -> None:
         if not self.clients:
@@ -183,13 +182,21 @@ class TrainedModels:
 
     @cached_property
     def _task(self) -> Task:
-        spec: ModelSpec = read(ModelSpec, self.card["model"], "model", {})
+        spec = model_spec(self.card)
         return Task(
-            classes=tuple(self.card["classes"]),
+            classes=self.classes,
             clients=self.clients,
             image_shape=self.image_shape,
             model=spec,
-            preprocessing=Preprocessing(views=self.recipe.views, mean=spec.mean, std=spec.std),
-            round_count=self.recipe.rounds,
-            seed=self.recipe.seed,
+            preprocessing=Preprocessing(views=Views(), mean=spec.mean, std=spec.std),
+            round_count=1,  # no training
+            seed=self.card["seed"],
         )
+
+
+def open_models(path: str | Path) -> TrainedModels:
+    """Open the models in a run folder or an exported folder."""
+    folder = RunFolder(Path(path))
+    if not folder.path.is_dir():
+        raise UserError(f"there is no run folder {path}")
+    return TrainedModels(folder)

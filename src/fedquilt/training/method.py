@@ -88,6 +88,7 @@ class Method(ABC):
     pseudo_label_key: ClassVar[str | None] = None  # of the client's state, if it fills in labels
     needs_complete_labels: ClassVar[bool] = False  # an upper bound, possible in simulation only
     needs_pooled_data: ClassVar[bool] = False  # another upper bound
+    own_classes_only: ClassVar[bool] = False  # a client's model learns only what it annotates
 
     @property
     def parts(self) -> Mapping[str, DeclaredPart]:

@@ -74,7 +74,7 @@ def test_rows_name_image_and_class(finished: Run, splits: Splits):
     assert len(rows) == 2 * len(CLASSES)
     assert (rows[4]["image"], rows[4]["class"]) == ("1", CLASSES[1])
     assert rows[4]["probability"] == prediction.probabilities[1, 1].item()
-    assert rows[4]["present"] is bool(prediction.present[1, 1])
+    assert (rows[4]["decision"] == "present") is bool(prediction.present[1, 1])
 
 
 def test_a_file_and_its_pixels_give_the_same_result(finished: Run, splits: Splits, tmp_path: Path):

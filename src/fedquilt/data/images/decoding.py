@@ -32,12 +32,13 @@ from fedquilt.data.images.bad_image import (
     check_pixel_count,
 )
 from fedquilt.data.images.bit_depth import Pixels, in_strips, scale_to_bytes
-from fedquilt.data.images.dicom import read_dicom
+from fedquilt.data.images.dicom import DICOM_SUFFIXES, is_dicom, read_dicom
 
 Fit: TypeAlias = Literal["crop", "squash", "pad"]
 
 FORMATS = ("PNG", "JPEG", "TIFF")
-SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".dcm", ".dicom")
+PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
+SUFFIXES = (*PICTURE_SUFFIXES, *DICOM_SUFFIXES)
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def find_image(folder: Path, name: str) -> Path:
 def decode_image(path: Path, decoding: Decoding) -> Decoded:
     """Decode and resize; raise :class:`BadImage` for any file that cannot be used."""
     try:
-        if _is_dicom(path):
+        if path.suffix.lower() in DICOM_SUFFIXES or is_dicom(path):
             image, depth = Image.fromarray(read_dicom(path, decoding.window)), "DICOM"
         else:
             image, depth = _read_image(path, decoding)
@@ -96,11 +97,6 @@ def decode_image(path: Path, decoding: Decoding) -> Decoded:
         # Decoders raise nearly any exception for malformed bytes. Its text may quote the file's
         # name or tags, so only its type is passed on.
         raise BadImage(UNREADABLE_IMAGE, f"damaged ({type(error).__name__})") from None
-
-
-def _is_dicom(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(132)[128:] == b"DICM" or path.suffix.lower() in (".dcm", ".dicom")
 
 
 def _read_image(path: Path, decoding: Decoding) -> tuple[Image.Image, str]:

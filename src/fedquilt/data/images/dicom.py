@@ -9,8 +9,9 @@ are parsed: names and other patient data are never read.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,10 +36,47 @@ ELEMENTS = [
     "ExtendedOffsetTable", "ExtendedOffsetTableLengths", "PixelData",
 ]  # fmt: skip
 
-
+DICOM_SUFFIXES = (".dcm", ".dicom")
+MAGIC_PLACE = 128  # bytes before the letters DICM
 PIECE = 2**16  # bytes of a deflated file that are read and inflated at a time
 HEADER_START = 128 + 4 + 12  # preamble, "DICM", and the element with the header's length
 STORED_LIMIT = 2 * PIXEL_LIMIT  # bytes: the largest 16-bit image
+
+
+class SeriesPlace(NamedTuple):
+    """Where a file stands in its series; sorts in the order of a viewer."""
+
+    series: str
+    instance: int
+
+
+def is_dicom(path: Path) -> bool:
+    """Whether the file says so itself; many series have files without an ending."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAGIC_PLACE + 4)[MAGIC_PLACE:] == b"DICM"
+    except OSError:
+        return False
+
+
+def series_places(paths: Iterable[Path]) -> dict[Path, SeriesPlace]:
+    """Return the places of files whose header can be read; pixels and patient data are not."""
+    try:
+        from pydicom import dcmread
+    except ImportError:
+        return {}
+    places = {}
+    for path in paths:
+        try:
+            _check_deflated(path)
+            header = dcmread(
+                path, stop_before_pixels=True, specific_tags=["SeriesInstanceUID", "InstanceNumber"]
+            )
+            series, instance = header.get("SeriesInstanceUID"), header.get("InstanceNumber")
+            places[path] = SeriesPlace(str(series or ""), int(instance or 0))
+        except Exception:
+            continue  # damaged headers raise nearly anything; decoding reports the file
+    return places
 
 
 def read_dicom(path: Path, window: tuple[float, float] | None) -> Pixels:

@@ -1,0 +1,86 @@
+"""When a class counts as present: its threshold, and the classes that a model must not judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from fedquilt.metrics.counts import predict
+from fedquilt.runs.model_card import Card
+
+Decision: TypeAlias = Literal["present", "absent", "not judged"]
+NOT_ANNOTATED = "nobody annotated this class"
+
+
+@dataclass(frozen=True)
+class ClassRule:
+    """How one class is decided; without a probability it is not judged."""
+
+    probability: float | None  # the lowest of a present class
+    logit: float | None = None  # of a fitted threshold, which is exact
+    why: str | None = None  # it is not judged, or its threshold is not fitted
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """The rules of a model's classes."""
+
+    rules: tuple[ClassRule, ...]
+    strict: bool  # True: present only above the threshold, not at it
+
+    def present(self, logits: Tensor, probabilities: Tensor) -> Tensor:
+        """(N, C) bool; false where a class is not judged."""
+        fixed = [0.0 if rule.probability is None else rule.probability for rule in self.rules]
+        called = predict(probabilities, fixed, self.strict)
+        for place, rule in enumerate(self.rules):
+            if rule.probability is None:
+                called[:, place] = False
+            elif rule.logit is not None:  # fitted: at or above the threshold
+                called[:, place] = logits[:, place].to(torch.float64) >= rule.logit
+        return called
+
+    def words(self, present: Tensor) -> list[list[Decision]]:
+        """Return the decisions (N, C) in words."""
+        return [
+            [_word(rule, is_present) for rule, is_present in zip(self.rules, row)]
+            for row in present.tolist()
+        ]
+
+
+def decisions(card: Card, model: str, threshold: float | None) -> Decisions:
+    """Return the rules of a model.
+
+    Args:
+        card: what ``model.json`` holds.
+        model: its name: a client, or the global model.
+        threshold: a probability for all classes, in place of the stored thresholds.
+    """
+    fitted: dict[str, Any] = card.get("thresholds", {}).get("classes", {})
+    annotated = set(card["annotated"].get(model, card["classes"]))
+    rules = []
+    for name in card["classes"]:
+        if name not in annotated:
+            rules.append(ClassRule(None, why=NOT_ANNOTATED))
+        elif threshold is not None:
+            rules.append(ClassRule(threshold))
+        else:
+            rules.append(_rule(fitted.get(name), card["threshold"]))
+    return Decisions(tuple(rules), card["strict"])
+
+
+def _rule(fitted: dict[str, Any] | None, fixed: float) -> ClassRule:
+    if fitted is None:
+        return ClassRule(fixed)
+    why = fitted.get("fallback")
+    if fitted.get("probability") is None:
+        return ClassRule(None, why=why or "no threshold was fitted")
+    return ClassRule(fitted["probability"], None if why else fitted["logit"], why)
+
+
+def _word(rule: ClassRule, is_present: bool) -> Decision:
+    if rule.probability is None:
+        return "not judged"
+    return "present" if is_present else "absent"

@@ -48,6 +48,7 @@ def _show_files(run: Run) -> None:
         "history.jsonl": "one line per round",
         weights: "the weights, described in model.json",
         "pictures/": "curves and the annotation map",
+        "report.html": "all of it as one page, to read and to send",
         "recipe.json": "the recipe, which `fedquilt run` can run again",
     }
     results.print(Text(f"\nAll files are in {run.path}:"))

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedquilt.core.errors import UserError, nearest
-from fedquilt.core.settings import plain, read
+from fedquilt.core.settings import added, plain, read
 from fedquilt.core.shown_text import shown
 from fedquilt.data.augmentation.views import Preprocessing
 from fedquilt.data.images.decoding import Fit
 from fedquilt.recipes.recipe import Recipe, read_settings, recipe_from
+from fedquilt.reports.html.card import Card
 from fedquilt.training.task import Task
 
 AT_SITES = "at the sites"  # in place of paths that only the sites know
@@ -102,6 +103,7 @@ class Study:
     rules: Rules = field(default_factory=Rules)
     recipe: Recipe
     evaluate_on_server: bool = False  # on the test split of the recipe's data
+    card: Card = added(Card())  # what the report states of the model: intended use, ethics, ...
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.site_names):
@@ -160,8 +162,8 @@ class Study:
     def hash(self) -> str:
         """Hash of what a site agrees to; time limits and addresses may change without new kits."""
         agreed = self.to_dict()
-        for key in ("server", "rules", "evaluate_on_server"):
-            agreed.pop(key)
+        for key in ("server", "rules", "evaluate_on_server", "card"):
+            agreed.pop(key, None)
         for key in ("data", "partition", "annotation", "evaluation", "checkpoint_every"):
             agreed["recipe"].pop(key)
         return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()

@@ -1,15 +1,19 @@
-"""run(): train a recipe and draw its pictures; exported as ``fedquilt.run``."""
+"""run(): train a recipe, draw its pictures and write its report; exported as ``fedquilt.run``."""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 from fedquilt.recipes.recipe import Recipe
+from fedquilt.reports.html.run_report import try_run_report
 from fedquilt.reports.run_pictures import save_run_pictures
 from fedquilt.runs import experiment
 from fedquilt.runs.experiment import CACHE
 from fedquilt.runs.finished_run import Run, read_run
+
+log = logging.getLogger(__name__)
 
 
 def run(recipe: Recipe, out: Path, *, cache: Path = CACHE, **options: Any) -> Run:
@@ -17,4 +21,7 @@ def run(recipe: Recipe, out: Path, *, cache: Path = CACHE, **options: Any) -> Ru
     experiment.run(recipe, out, cache=cache, **options)
     finished = read_run(out)
     save_run_pictures(finished, recipe.data.load(cache).train)
+    complaint = try_run_report(out)
+    if complaint is not None:
+        log.warning("%s", complaint)
     return finished

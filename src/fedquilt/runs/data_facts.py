@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
@@ -20,21 +22,41 @@ MAX_CLIENTS = 12  # whose suppressed groups are listed; each costs a network's s
 
 def data_facts(recipe: Recipe, simulation: Simulation) -> dict[str, Any]:
     """Return the content of data.json; nothing in it is about a single image or patient."""
-    splits = {"train": simulation.splits.train, "test": simulation.splits.test}
+    holdings, splits = simulation.allocation.holdings, simulation.splits
+    training = [holding.for_training() for holding in holdings]
+    parts = {"train": _part_facts(training, splits.train)}
+    if any(holding.has_validation for holding in holdings):
+        set_aside = [holding.for_validation() for holding in holdings]
+        parts["validation"] = _part_facts(set_aside, splits.train)
     return {
         "classes": list(simulation.task.classes),
         "image_shape": list(simulation.task.image_shape),
-        "splits": {name: _split_facts(data) for name, data in splits.items()},
-        "patients_in_both": _shared_patients(splits["train"], splits["test"]),
-        "sites": [_site_facts(each, splits["train"]) for each in simulation.allocation.holdings],
+        "splits": parts | {"test": _test_facts(splits.test)},
+        "patients_in_both": _shared_patients(training, splits.train, splits.test),
+        "sites": [_site_facts(each, splits.train) for each in training],
         "leaving": _leaving(recipe, simulation),
     }
 
 
-def _split_facts(data: MultiLabelDataset) -> dict[str, Any]:
+def _part_facts(holdings: Sequence[Holding], data: MultiLabelDataset) -> dict[str, Any]:
+    """Count what clients hold; an image at two clients is one image, annotated twice."""
+    counts = [_label_counts(data.labels[each.indices], each.known) for each in holdings]
+    rows = torch.cat([each.indices for each in holdings]).unique()
+    return {
+        "images": len(rows),
+        "patients": _patient_count(data, rows),
+        **{
+            name: [sum(column) for column in zip(*(each[name] for each in counts))]
+            for name in ("annotated", "positives")
+        },
+    }
+
+
+def _test_facts(data: MultiLabelDataset) -> dict[str, Any]:
+    rows = torch.arange(len(data))
     return {
         "images": len(data),
-        "patients": None if data.groups is None else len(set(data.groups)),
+        "patients": _patient_count(data, rows),
         **_label_counts(data.labels, data.known),
     }
 
@@ -46,20 +68,32 @@ def _label_counts(labels: Tensor, known: Tensor) -> dict[str, list[int]]:
     }
 
 
-def _shared_patients(train: MultiLabelDataset, test: MultiLabelDataset) -> int | None:
-    if train.groups is None or test.groups is None:
+def _patients(data: MultiLabelDataset, rows: Tensor) -> set[str] | None:
+    if data.groups is None:
         return None
-    return len(set(train.groups) & set(test.groups))
+    return {data.groups[row] for row in rows.tolist()}
+
+
+def _patient_count(data: MultiLabelDataset, rows: Tensor) -> int | None:
+    found = _patients(data, rows)
+    return None if found is None else len(found)
+
+
+def _shared_patients(
+    training: Sequence[Holding], train: MultiLabelDataset, test: MultiLabelDataset
+) -> int | None:
+    """Return how many patients are trained on and tested on."""
+    trained = _patients(train, torch.cat([each.indices for each in training]))
+    if trained is None or test.groups is None:
+        return None
+    return len(trained & set(test.groups))
 
 
 def _site_facts(holding: Holding, train: MultiLabelDataset) -> dict[str, Any]:
-    patients = None
-    if train.groups is not None:
-        patients = len({train.groups[row] for row in holding.indices.tolist()})
     return {
         "name": holding.name,
         "images": len(holding.indices),
-        "patients": patients,
+        "patients": _patient_count(train, holding.indices),
         **_label_counts(train.labels[holding.indices], holding.known),
     }
 

@@ -48,9 +48,25 @@ def test_run_writes_all_files_and_names_the_folder():
     drawn = sorted(path.name for path in (folder / "pictures").iterdir())
     assert drawn == ["annotation-map.png", "class-curves.png", "pseudo-labels.png"]
     assert all(name in result.stdout for name in CLASSES)
+    assert "fedmlp on digits-mosaic" in (folder / "report.html").read_text(encoding="utf-8")
+    assert (folder / "MODEL_CARD.md").is_file()
     assert f"fedquilt predict {folder} IMAGE" in result.stdout
     assert "round 1/2  loss" in result.stderr
     assert "round 2/2  loss" in result.stderr
+
+
+def test_a_failing_report_does_not_lose_the_run(monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object) -> None:
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr("fedquilt.reports.html.run_report.run_content", fail)
+    write_recipe(Path("tiny.json"))
+    result = run("tiny.json")
+    assert result.exit_code == 0, result.output
+    assert "the report was not written (RuntimeError: no ink)" in result.stderr
+    assert "fedquilt report runs/tiny-0" in result.stderr
+    assert Path("runs/tiny-0/result.json").is_file()
+    assert not Path("runs/tiny-0/report.html").exists()
 
 
 def test_next_run_gets_a_number():

@@ -57,6 +57,16 @@ def test_splits_are_counted_by_image_and_patient(facts: dict[str, Any]):
     assert facts["patients_in_both"] == 1  # patient t
 
 
+@pytest.mark.parametrize("facts", [{"validation": {"share": 0.4}}], indirect=True)
+def test_validation_is_a_part_of_its_own(facts: dict[str, Any]):
+    train, validation = facts["splits"]["train"], facts["splits"]["validation"]
+    assert validation["images"] > 0
+    assert train["images"] + validation["images"] == 6
+    assert train["patients"] + validation["patients"] == 5
+    assert train["annotated"][0] + validation["annotated"][0] == 6
+    assert sum(site["images"] for site in facts["sites"]) == train["images"]
+
+
 def test_sites_are_counted(facts: dict[str, Any]):
     assert facts["sites"] == [
         {"name": "n", "images": 3, "patients": 2, "annotated": [3, 3], "positives": [2, 2]},

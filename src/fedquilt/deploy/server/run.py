@@ -23,6 +23,8 @@ from fedquilt.deploy.study import Study
 from fedquilt.metrics import Report, nan_to_none
 from fedquilt.metrics.evaluation import predict_logits, report_on
 from fedquilt.privacy.sent_parts import example_data
+from fedquilt.reports.html.card import Card, keep_card
+from fedquilt.reports.html.run_report import try_run_report
 from fedquilt.runs.assessment import GLOBAL
 from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder
 from fedquilt.runs.run_folder import RunFolder
@@ -183,6 +185,14 @@ class ServerRun:
             self.folder.result,
             study_result(self.study, history, self._report(logits), missed),
         )
+        self._write_report()
+
+    def _write_report(self) -> None:
+        if self.study.card != Card():
+            keep_card(self.folder.path, self.study.card)
+        complaint = try_run_report(self.folder.path)
+        if complaint is not None:
+            self._notice(complaint)
 
     def _notice(self, text: str, **facts: Any) -> None:
         log.warning("%s", text)

@@ -74,7 +74,7 @@ def line_chart(
     values = [scale * each for line in lines for each in line.values if each is not None]
     if not values:
         return None
-    low, high, step = _bounds(min(values), max(values))
+    low, high, step = _bounds(min(values), max(values), most=scale if scale == 100 else None)
     first, last = rounds[0], rounds[-1]
 
     def x(place: int) -> float:
@@ -122,14 +122,16 @@ def _drawn(
     )
 
 
-def _bounds(least: float, most: float) -> tuple[float, float, float]:
-    """Return round bounds around the values and the step between ticks."""
-    span = (most - least) or max(abs(most), 1e-3)
+def _bounds(least: float, largest: float, most: float | None = None) -> tuple[float, float, float]:
+    """Return round bounds around the values, not above ``most``, and the step between ticks."""
+    span = (largest - least) or max(abs(largest) / 10, 1e-3)
     step = 10 ** math.floor(math.log10(span / 2))
     while span / step > 5:
         step *= 2.5 if f"{step:e}"[0] == "2" else 2
-    low, high = math.floor(least / step) * step, math.ceil(most / step) * step
-    return low, high if high > low else low + step, step
+    low, high = math.floor(least / step) * step, math.ceil(largest / step) * step
+    if high > low:
+        return low, high, step
+    return (low - step, low, step) if low == most else (low, low + step, step)
 
 
 def _rounded(value: float) -> float:

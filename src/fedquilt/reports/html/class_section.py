@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedquilt.reports.html.curves import FEW_IN_BIN, Bin, Curves, polyline
+from fedquilt.reports.html.curves import FEW_IN_BIN, Believed, Bin, Curves, polyline
 from fedquilt.reports.html.findings import Estimate, Finding
-from fedquilt.reports.html.shown_text import count, listed, named, percent
+from fedquilt.reports.html.shown_text import count, listed, named, number, percent
 from fedquilt.reports.style import UNDEFINED
 
 MAX_NAMED = 3  # sites; of more, only the number is shown
-MAX_DETAILED = 200  # classes whose curves are drawn in full; with more, ROC curves only
-MAX_POINTS, FEWER_POINTS = 60, 20  # of a curve, with few and with many classes
 MARKS = {
     "measured": ("", ""),
     "chance": ("≈", "the interval reaches 50 % or less: perhaps guessing"),
@@ -21,7 +19,9 @@ MARKS = {
 }
 
 
-def class_rows(findings: Sequence[Finding], site_count: int) -> list[dict[str, Any]]:
+def class_rows(
+    findings: Sequence[Finding], curves: Mapping[int, Curves], site_count: int
+) -> list[dict[str, Any]]:
     """Return a row of the table per class; the number comes first in a cell, so that it sorts."""
     return [
         {
@@ -36,10 +36,20 @@ def class_rows(findings: Sequence[Finding], site_count: int) -> list[dict[str, A
                 cell(estimate)
                 for estimate in (each.auc, each.ap, each.sensitivity, each.specificity)
             ],
+            "threshold": (percent(each.threshold.probability), each.threshold.rule),
+            "slope": _slope(curves.get(each.place)),
             "annotators": annotated_by(each.annotators, site_count),
         }
         for each in findings
     ]
+
+
+def _slope(curves: Curves | None) -> dict[str, str]:
+    """Return the calibration slope with its interval: 1 if scores are probabilities."""
+    if curves is None or curves.believed is None or curves.believed.slope is None:
+        return {"value": UNDEFINED, "interval": ""}
+    value, low, high = curves.believed.slope
+    return {"value": number(value), "interval": f"{number(low)} to {number(high)}"}
 
 
 def cell(estimate: Estimate) -> dict[str, str]:
@@ -65,15 +75,16 @@ def annotated_by(names: Sequence[str], site_count: int) -> str:
 
 
 def curve_blocks(
-    findings: Sequence[Finding], curves: dict[int, Curves], size: int = 100
+    findings: Sequence[Finding], curves: Mapping[int, Curves], size: int = 100
 ) -> list[dict[str, Any]]:
     """Return the drawings of every class that has curves; coordinates are in a square of 100."""
-    digits = 1 if len(findings) <= MAX_DETAILED else 0
     blocks = []
     for each in findings:
         found = curves.get(each.place)
         if found is None or not found.roc:
             continue
+        believed = found.believed
+        digits = 0 if believed is None else 1  # whole numbers where many curves are drawn
         blocks.append(
             {
                 "place": each.place,
@@ -85,11 +96,48 @@ def curve_blocks(
                 "prevalence": _share(each),
                 "roc": polyline(found.roc, size, digits),
                 "pr": polyline(found.precision_recall, size, digits),
-                "bins": [_drawn_bin(bin_, size) for bin_ in found.reliability],
-                "entries": found.entries,
+                "is_short": believed is None,
+                "bins": [] if believed is None else [_drawn_bin(b, size) for b in believed.bins],
+                "entries": 0 if believed is None else believed.entries,
+                "believed": [] if believed is None else _believed(believed),
+                "calibrated": None if found.calibrated is None else _believed(found.calibrated),
+                "after": []
+                if found.calibrated is None
+                else [_drawn_bin(b, size) for b in found.calibrated.bins],
+                "decision": decision_sentence(each),
             }
         )
     return blocks
+
+
+def decision_sentence(finding: Finding) -> str:
+    """Say what a yes and a no are worth, at the prevalence of the test images."""
+    ppv, npv = finding.ppv, finding.npv
+    if ppv.value is None and npv.value is None:
+        return ""
+    shares = [
+        f"{words} {cell(each)['value']} %{_brackets(each)}"
+        for words, each in (("PPV", ppv), ("NPV", npv))
+        if each.value is not None
+    ]
+    prevalence = percent(_share(finding))
+    return f"At a score of {percent(finding.threshold.probability)} % or more: " + (
+        f"{', '.join(shares)}, at a prevalence of {prevalence} % as in the test images."
+    )
+
+
+def _brackets(estimate: Estimate) -> str:
+    ends = cell(estimate)["interval"]
+    return f" ({ends})" if ends else ""
+
+
+def _believed(believed: Believed) -> list[tuple[str, str]]:
+    rows = [("Brier score", number(believed.brier, 3)), ("ECE", number(believed.error, 3))]
+    for name, estimate in (("slope", believed.slope), ("intercept", believed.intercept)):
+        if estimate is not None:
+            value, low, high = estimate
+            rows.append((name, f"{number(value)} ({number(low)} to {number(high)})"))
+    return rows
 
 
 def _share(finding: Finding) -> float:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+from fedquilt.metrics.calibration import Calibrator, sigmoid
+from fedquilt.metrics.reliability import (
+    MIN_ENTRIES,
+    brier_score,
+    calibration_error,
+    equal_width_bins,
+    recalibration,
+)
 
-BINS = 10  # of the reliability diagram
+Floats: TypeAlias = NDArray[np.floating[Any]]
+
 FEW_IN_BIN = 10  # entries; with fewer a point of the reliability diagram is drawn hollow
-MIN_ENTRIES = 100  # of a reliability diagram: with fewer its error is of its own size
 Z = 1.959963984540054  # of a two-sided 95 % interval
 
 
@@ -31,22 +37,47 @@ class Bin:
 
 
 @dataclass(frozen=True)
+class Believed:
+    """How far the scores of a class can be taken for probabilities, on the test images."""
+
+    entries: int  # annotated test images
+    bins: tuple[Bin, ...] = ()
+    error: float | None = None  # ECE
+    brier: float | None = None
+    slope: tuple[float, float, float] | None = None  # with its 95 % interval
+    intercept: tuple[float, float, float] | None = None
+
+
+@dataclass(frozen=True)
 class Curves:
     """Points (x, y) from 0 to 1; a curve that is not defined has no points."""
 
     roc: tuple[tuple[float, float], ...] = ()  # 1 - specificity, sensitivity
     precision_recall: tuple[tuple[float, float], ...] = ()  # recall, precision
-    reliability: tuple[Bin, ...] = ()
-    entries: int = 0
+    believed: Believed | None = None  # the network's scores
+    calibrated: Believed | None = None  # what the calibration of model.json makes of them
 
 
-def curves_of(logits: Floats, positive: Any, *, most_points: int, reliability: bool) -> Curves:
-    """Return the curves of the annotated entries of a class, one logit and one bool each."""
-    import numpy as np
+def curves_of(
+    logits: Floats,
+    positive: Any,
+    *,
+    most_points: int,
+    is_short: bool,
+    calibrator: Calibrator | None = None,
+) -> Curves:
+    """Return the curves of the annotated entries of a class, one logit and one bool each.
 
+    Args:
+        logits: (n,).
+        positive: (n,) bool.
+        most_points: of a curve.
+        is_short: leave out all but the ROC curve.
+        calibrator: of the class, if it is calibrated.
+    """
     count, found = len(logits), int(positive.sum())
     if found in (0, count):
-        return Curves(entries=count)
+        return Curves()
     order = np.argsort(-logits, kind="stable")
     ranked, hits = logits[order], positive[order]
     is_last = np.append(ranked[1:] != ranked[:-1], True)  # of equal scores: one point for all
@@ -54,19 +85,22 @@ def curves_of(logits: Floats, positive: Any, *, most_points: int, reliability: b
     false_positives = np.cumsum(~hits)[is_last]
     sensitivity = np.concatenate(([0.0], true_positives / found))
     alarms = np.concatenate(([0.0], false_positives / (count - found)))
+    roc = _thinned(alarms, sensitivity, most_points)
+    if is_short:
+        return Curves(roc=roc)
     precision = true_positives / (true_positives + false_positives)
+    recall = _thinned(sensitivity[1:], precision, most_points)
+    scores = logits.astype(np.float64)
     return Curves(
-        roc=_thinned(alarms, sensitivity, most_points),
-        precision_recall=_thinned(sensitivity[1:], precision, most_points),
-        reliability=_bins(logits, positive) if reliability and count >= MIN_ENTRIES else (),
-        entries=count,
+        roc,
+        recall,
+        _believed(sigmoid(scores), positive),
+        None if calibrator is None else _believed(calibrator.probabilities(scores), positive),
     )
 
 
 def _thinned(xs: Floats, ys: Floats, most: int) -> tuple[tuple[float, float], ...]:
     """Return at most ``most`` of the points, evenly spaced along the curve, with both ends."""
-    import numpy as np
-
     if len(xs) > most:
         way = np.concatenate(([0.0], np.cumsum(np.abs(np.diff(xs)) + np.abs(np.diff(ys)))))
         wanted = np.linspace(0.0, way[-1], most)
@@ -75,21 +109,27 @@ def _thinned(xs: Floats, ys: Floats, most: int) -> tuple[tuple[float, float], ..
     return tuple(zip(xs.tolist(), ys.tolist()))
 
 
-def _bins(logits: Floats, positive: Any) -> tuple[Bin, ...]:
-    import numpy as np
-
-    probabilities = np.exp(-np.logaddexp(0, -logits.astype(np.float64)))
-    place = np.minimum((probabilities * BINS).astype(int), BINS - 1)
+def _bins(probabilities: NDArray[np.float64], positive: Any) -> tuple[Bin, ...]:
     found = []
-    for each in range(BINS):
-        inside = place == each
-        entries = int(inside.sum())
-        if entries:
-            hits = int(positive[inside].sum())
-            low, high = wilson(hits, entries)
-            mean = float(probabilities[inside].mean())
-            found.append(Bin(mean, hits / entries, low, high, entries))
+    for each in equal_width_bins(probabilities, positive):
+        if each.count:
+            low, high = wilson(each.positives, each.count)
+            found.append(Bin(each.mean_probability, each.share, low, high, each.count))
     return tuple(found)
+
+
+def _believed(probabilities: NDArray[np.float64], positive: Any) -> Believed:
+    if len(positive) < MIN_ENTRIES:
+        return Believed(entries=len(positive))
+    line = recalibration(probabilities, positive)
+    return Believed(
+        entries=len(positive),
+        bins=_bins(probabilities, positive),
+        error=calibration_error(equal_width_bins(probabilities, positive)),
+        brier=brier_score(probabilities, positive),
+        slope=None if line is None else (line.slope, *line.slope_interval),
+        intercept=None if line is None else (line.intercept, *line.intercept_interval),
+    )
 
 
 def wilson(hits: int, count: int) -> tuple[float, float]:

@@ -109,8 +109,13 @@ def _sum(counts: dict[str, dict[str, Any]], key: str, place: int) -> int | None:
 
 def _rules(run: RunFiles) -> list[tuple[str, str]]:
     """Return the settings that decide who holds and who annotates what."""
-    return [
-        (words, ", ".join(f"{key} {value}" for key, value in run.recipe[name].items()))
-        for name, words in (("partition", "who holds what"), ("annotation", "who annotates what"))
-        if name in run.recipe
-    ]
+    rules = []
+    for name, words in (("partition", "who holds what"), ("annotation", "who annotates what")):
+        settings = dict(run.recipe.get(name, {}))
+        if settings:
+            rule = str(settings.pop("name", ""))
+            details = ", ".join(
+                f"{key.replace('_', ' ')} {value}" for key, value in settings.items()
+            )
+            rules.append((words, f"{rule} ({details})" if details else rule))
+    return rules

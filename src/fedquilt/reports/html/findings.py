@@ -28,6 +28,15 @@ class Estimate:
         return self.low is not None and self.high is not None
 
 
+@dataclass(frozen=True)
+class Threshold:
+    """From which score on a class is called present."""
+
+    probability: float | None
+    rule: str  # in words
+    is_fitted: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One class in the test part."""
@@ -44,6 +53,7 @@ class Finding:
     specificity: Estimate = Estimate()
     ppv: Estimate = Estimate()
     npv: Estimate = Estimate()
+    threshold: Threshold = Threshold(None, "")
     annotators: tuple[str, ...] = ()
 
     @property
@@ -70,52 +80,81 @@ class Finding:
 def findings_of(run: RunFiles) -> list[Finding]:
     """Return the classes in the run's order.
 
-    With one model per client, a number is the mean over the models where it is defined, and has
-    no interval.
+    With one model per client, a number is the mean over the models where it is defined.
     """
     reports = list(run.result.get("reports", {}).values())
     if not reports:
         return []
     annotators = annotators_of(run)
     return [
-        _finding(place, name, reports, annotators.get(name, ()))
+        _finding(run, place, name, reports, annotators.get(name, ()))
         for place, name in enumerate(reports[0]["classes"])
     ]
 
 
+def shown_intervals(run: RunFiles) -> Mapping[str, Any]:
+    """Return the intervals of the global model, or of the mean over the clients' models."""
+    found: Mapping[str, Any] = run.result.get("mean_intervals") or next(
+        iter(run.result.get("intervals", {}).values()), {}
+    )
+    return found
+
+
 def annotators_of(run: RunFiles) -> dict[str, tuple[str, ...]]:
     """Return, for every class, the sites that annotated it in at least one image."""
-    classes = list(run.data.get("classes") or run.model.get("classes") or _reported_classes(run))
     return {
         name: tuple(site for site, annotates in run.annotated.items() if annotates[place])
-        for place, name in enumerate(classes)
+        for place, name in enumerate(run.classes)
     }
 
 
-def _reported_classes(run: RunFiles) -> Sequence[str]:
-    reports = run.result.get("reports", {})
-    return next(iter(reports.values()))["classes"] if reports else ()
-
-
 def _finding(
-    place: int, name: str, reports: Sequence[Mapping[str, Any]], annotators: tuple[str, ...]
+    run: RunFiles,
+    place: int,
+    name: str,
+    reports: Sequence[Mapping[str, Any]],
+    annotators: tuple[str, ...],
 ) -> Finding:
     first, tables = reports[0]["per_class"], [report["per_class"] for report in reports]
+    intervals = shown_intervals(run)
+    patients = intervals if intervals.get("unit") == "patient" else {}
+
+    def estimate(ours: str, theirs: str) -> Estimate:
+        columns = intervals.get("per_class", {}).get(ours)
+        if columns is None:
+            return _estimate(tables, theirs, place)
+        return Estimate(*(columns[field][place] for field in ("value", "low", "high")))
+
     return Finding(
         place=place,
         name=name,
         positives=int(first["positives"][place]),
         negatives=int(first["negatives"][place]),
-        auc=_estimate(tables, "auc", place),
-        ap=_estimate(tables, "ap", place),
-        sensitivity=_estimate(tables, "recall", place),
-        specificity=_estimate(tables, "specificity", place),
-        ppv=_estimate(tables, "precision", place),
+        positive_patients=patients["positive_patients"][place] if patients else None,
+        negative_patients=patients["negative_patients"][place] if patients else None,
+        auc=estimate("auc", "auc"),
+        ap=estimate("ap", "ap"),
+        sensitivity=estimate("sensitivity", "recall"),
+        specificity=estimate("specificity", "specificity"),
+        ppv=estimate("ppv", "precision"),
+        npv=estimate("npv", ""),
+        threshold=_threshold(run, name),
         annotators=annotators,
     )
 
 
+def _threshold(run: RunFiles, name: str) -> Threshold:
+    fitted = run.model.get("thresholds", {})
+    entry = fitted.get("classes", {}).get(name)
+    if entry is None:
+        return Threshold(run.model.get("threshold"), "fixed")
+    if "fallback" in entry:
+        return Threshold(entry.get("probability"), f"not fitted: {entry['fallback']}")
+    rule = str(entry.get("rule", fitted.get("rule", "")))
+    return Threshold(entry.get("probability"), rule, is_fitted=bool(fitted.get("fitted_on")))
+
+
 def _estimate(per_class: Sequence[Mapping[str, Any]], metric: str, place: int) -> Estimate:
-    values = [each[metric][place] for each in per_class]
+    values = [each[metric][place] for each in per_class if metric in each]
     defined = [value for value in values if value is not None]
     return Estimate(statistics.fmean(defined) if defined else None)

@@ -15,37 +15,60 @@ METRICS = (("macro_auc", "macro-AUC", "one"), ("map", "macro-AP", "two"))
 MAX_CLASSES = 100  # in the table of pseudo-labels
 
 
-def round_section(run: RunFiles, served: int) -> dict[str, Any]:
-    """Return charts of the metrics and of the training loss over rounds."""
-    records = [each for each in run.history if each.get("metrics")]
-    rounds = [each["round"] for each in records]
-    lines = [
-        Line(label, style, tuple(each["metrics"].get(name) for each in records))
-        for name, label, style in METRICS
-    ]
-    metrics = line_chart(
-        "Test images (%)", rounds, lines, scale=100, marked=served, reference=CHANCE
-    )
+def round_section(run: RunFiles, served: int | None) -> dict[str, Any]:
+    """Return charts of the metrics and of the losses over rounds.
+
+    A run with a validation part is tested once, at the end; its curves are of validation.
+    """
+    validated = [each for each in run.history if "validation" in each]
+    evaluated = [each for each in run.history if each.get("metrics")]
+    if validated:
+        metrics = line_chart(
+            "Validation images (%)",
+            [each["round"] for each in validated],
+            [Line("AUC within sites", "one", _column(validated, "validation", "site_auc"))],
+            scale=100,
+            marked=served,
+            reference=CHANCE,
+        )
+    else:
+        metrics = line_chart(
+            "Test images (%)",
+            [each["round"] for each in evaluated],
+            [Line(label, style, _column(evaluated, "metrics", k)) for k, label, style in METRICS],
+            scale=100,
+            marked=served,
+            reference=CHANCE,
+        )
     return {
         "charts": [each for each in (metrics, _loss_chart(run, served)) if each is not None],
         "rounds": len(run.history),
-        "evaluated": len(records),
+        "evaluated": len(validated or evaluated),
+        "is_validated": bool(validated),
         "served": served,
+        "why": run.result.get("served", {}).get("why"),
     }
 
 
-def _loss_chart(run: RunFiles, served: int) -> LineChart | None:
-    losses = tuple(_finite(each.get("loss")) for each in run.history)
+def _column(records: Sequence[Mapping[str, Any]], table: str, key: str) -> tuple[Any, ...]:
+    return tuple(each[table].get(key) for each in records)
+
+
+def _loss_chart(run: RunFiles, served: int | None) -> LineChart | None:
     rounds = [each["round"] for each in run.history]
-    lines = [Line("training loss", "three", losses)]
-    return line_chart("Training loss", rounds, lines, digits=3, marked=served)
+    training = tuple(_finite(each.get("loss")) for each in run.history)
+    lines = [Line("training loss", "three", training)]
+    validation = tuple(each.get("validation", {}).get("loss") for each in run.history)
+    if any(each is not None for each in validation):
+        lines.append(Line("validation loss", "two", validation))
+    return line_chart("Loss", rounds, lines, digits=3, marked=served)
 
 
 def _finite(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def pseudo_label_section(run: RunFiles, served: int) -> dict[str, Any]:
+def pseudo_label_section(run: RunFiles, served: int | None) -> dict[str, Any]:
     """Return how many pseudo-labels there were, and how many were right, over rounds."""
     records = [each for each in run.history if each.get("pseudo_labels")]
     if not records:

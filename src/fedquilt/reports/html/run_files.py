@@ -56,8 +56,8 @@ class RunFiles:
         return "study" in self.result
 
     @cached_property
-    def annotated(self) -> dict[str, list[bool]]:
-        """For every site, whether it annotated each class in at least one image."""
+    def _partition(self) -> dict[str, Any]:
+        """Who annotates what, read from partition.npz."""
         import numpy as np
 
         path = self.path / "partition.npz"
@@ -68,9 +68,22 @@ class RunFiles:
             raise UserError(f"{path} cannot be read ({error}); {self._again}") from error
         ends = np.cumsum(header["sizes"])
         return {
-            name: known[end - size : end].any(axis=0).tolist()
-            for name, size, end in zip(header["names"], header["sizes"], ends)
+            "classes": header["classes"],
+            "annotated": {
+                name: known[end - size : end].any(axis=0).tolist()
+                for name, size, end in zip(header["names"], header["sizes"], ends)
+            },
         }
+
+    @property
+    def classes(self) -> list[str]:
+        return list(self._partition["classes"])
+
+    @property
+    def annotated(self) -> dict[str, list[bool]]:
+        """For every site, whether it annotated each class in at least one image."""
+        found: dict[str, list[bool]] = self._partition["annotated"]
+        return found
 
     @property
     def _again(self) -> str:

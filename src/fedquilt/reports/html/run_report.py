@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ from fedquilt.core.version import VERSION
 from fedquilt.reports.html import summary
 from fedquilt.reports.html.card import TITLES, Card, card_from, keep_card
 from fedquilt.reports.html.checklist import ITEMS, WORDS
-from fedquilt.reports.html.class_section import MAX_DETAILED, class_rows, curve_blocks, forest
+from fedquilt.reports.html.class_section import class_rows, curve_blocks, forest
 from fedquilt.reports.html.data_section import data_section
-from fedquilt.reports.html.findings import FEW, Finding, findings_of
+from fedquilt.reports.html.findings import FEW, Finding, findings_of, shown_intervals
 from fedquilt.reports.html.page import render_markdown, render_page
 from fedquilt.reports.html.round_section import pseudo_label_section, round_section
 from fedquilt.reports.html.run_files import CARD_FILE, RunFiles
+from fedquilt.reports.html.scored_images import ScoredImages
 from fedquilt.reports.html.shown_text import count, counted, percent
 from fedquilt.reports.html.site_section import attendance, leaving_section, site_section
 
@@ -62,10 +64,11 @@ def try_run_report(folder: Path) -> str | None:
 
 def run_content(run: RunFiles, card: Card | None = None) -> dict[str, Any]:
     """Return everything that the templates print."""
-    findings, setting = findings_of(run), _setting(run)
+    scored = ScoredImages(run.path, run.model.get("calibration", {}))
+    setting = _setting(run, scored.counts)
+    findings, curves = scored.with_patients(findings_of(run)), scored.curves()
     stated = card if card is not None else card_from(run.card, CARD_FILE)
     sites = len(run.annotated)
-    curves: dict[int, Any] = {}
     return {
         "title": stated.title.strip() or _title(run),
         "lead": _lead(run, setting),
@@ -80,11 +83,12 @@ def run_content(run: RunFiles, card: Card | None = None) -> dict[str, Any]:
         "meaning_of_auc": summary.MEANING_OF_AUC,
         "forest": forest(findings),
         "data": data_section(run),
-        "classes": class_rows(findings, sites),
+        "classes": class_rows(findings, curves, sites),
+        "has_slopes": any(each.believed is not None for each in curves.values()),
         "names_patients": any(each.positive_patients is not None for each in findings),
         "few": FEW,
         "curves": curve_blocks(findings, curves),
-        "only_roc": len(findings) > MAX_DETAILED,
+        "why_no_curves": scored.why_missing,
         "rounds": round_section(run, setting.served_round),
         "pseudo": pseudo_label_section(run, setting.served_round),
         "by_site": site_section(run),
@@ -99,16 +103,16 @@ def run_content(run: RunFiles, card: Card | None = None) -> dict[str, Any]:
     }
 
 
-def _setting(run: RunFiles) -> summary.Setting:
+def _setting(run: RunFiles, tested: Mapping[str, int | None]) -> summary.Setting:
     result, facts = run.result, run.data
-    train, test = (facts.get("splits", {}).get(name, {}) for name in ("train", "test"))
+    parts, served = facts.get("splits", {}), result.get("served", {})
+    train, test = parts.get("train", {}), parts.get("test", tested)
     sites = facts.get("sites", ())
     per_site = [sum(row) for row in run.annotated.values()]
     return summary.Setting(
         method=str(result["method"]),
         sites=len(run.annotated),
-        site_word="site",
-        classes=len(next(iter(run.annotated.values()))),
+        classes=len(run.classes),
         annotated_by_site=tuple(per_site),
         train_images=sum(each["images"] for each in sites) if sites else None,
         train_patients=train.get("patients"),
@@ -116,9 +120,17 @@ def _setting(run: RunFiles) -> summary.Setting:
         test_patients=test.get("patients"),
         patients_in_both=facts.get("patients_in_both"),
         model_count=max(1, len(result.get("reports", {}))),
-        served_round=result["rounds"],
+        served_round=served.get("round") if served else result["rounds"],
         rounds=result["rounds"],
+        chosen_on="validation" if served.get("model") == "best" else None,
+        thresholds_fitted=bool(run.model.get("thresholds", {}).get("fitted_on")),
+        calibrated=_is_calibrated(run),
     )
+
+
+def _is_calibrated(run: RunFiles) -> bool:
+    classes = run.model.get("calibration", {}).get("classes", {})
+    return bool(classes) and not any("fallback" in each for each in classes.values())
 
 
 def _title(run: RunFiles) -> str:
@@ -128,6 +140,8 @@ def _title(run: RunFiles) -> str:
 
 def _lead(run: RunFiles, setting: summary.Setting) -> str:
     kind = "Study across hospitals" if run.is_study else "Simulated federation"
+    if setting.served_round is None:
+        return f"{kind} · every client's own model"
     return f"{kind} · model of round {setting.served_round} of {setting.rounds}"
 
 
@@ -137,9 +151,13 @@ def _tiles(
     """Return the numbers of the first screen with what they count."""
     judged = sum(each.judgement in ("measured", "chance") for each in findings)
     tiles = []
-    macro = run.result.get("metrics", {}).get("macro_auc")
-    if macro is not None:
-        tiles.append((f"{percent(macro)} %", "mean AUC over findings (50 %: guessing)"))
+    macro = shown_intervals(run).get("averages", {}).get("macro_auc", {})
+    value = run.result.get("metrics", {}).get("macro_auc")
+    if value is not None:
+        ends = ""
+        if macro.get("low") is not None:
+            ends = f"; 95 % interval {percent(macro['low'])} to {percent(macro['high'])}"
+        tiles.append((f"{percent(value)} %", f"mean AUC over findings (50 %: guessing){ends}"))
     if findings:
         enough = f"findings with at least {FEW} tested cases of either kind"
         tiles.append((f"{judged} of {len(findings)}", enough))

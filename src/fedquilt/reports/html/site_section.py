@@ -43,7 +43,15 @@ def _site_row(name: str, by_site: Mapping[str, Any]) -> dict[str, Any]:
         "fewest": count(min(tested, default=None)),
         # A mean over no class is no number: a site whose classes cannot be tested has none.
         "averages": [percent(report["averages"][key] if defined else None) for key in AVERAGES],
+        "interval": _interval(by_site, name),
     }
+
+
+def _interval(by_site: Mapping[str, Any], name: str) -> str:
+    found = by_site.get("intervals", {}).get(name, {}).get("averages", {}).get("macro_auc", {})
+    if found.get("low") is None:
+        return ""
+    return f"{percent(found['low'])}–{percent(found['high'])}"
 
 
 def attendance(run: RunFiles) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ class Setting:
     test_patients: int | None = None
     patients_in_both: int | None = None  # None: the data do not name patients
     model_count: int = 1  # more than one: every client has its own
-    served_round: int
+    served_round: int | None  # None: every client's model has its own
     rounds: int
     chosen_on: str | None = None  # the part of the data that the round was chosen on
     thresholds_fitted: bool = False

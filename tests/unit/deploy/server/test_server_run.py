@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.html_pages import Page
 from support.remote_sites import CallingChannel, make_clients, make_sites, make_study
 from support.tiny_federation import make_method
 
@@ -15,6 +17,7 @@ from fedquilt.deploy.server.quorum import TooFewSites
 from fedquilt.deploy.server.result import missing_model_notes
 from fedquilt.deploy.server.run import ServerRun
 from fedquilt.deploy.site.model import SiteModel
+from fedquilt.reports.html.card import Card
 from fedquilt.runs.finished_run import read_run
 from fedquilt.runs.trained_models import load_weights
 
@@ -126,3 +129,41 @@ def test_a_site_that_missed_the_end_gets_the_model_when_the_study_is_resumed(
     assert after is not None
     assert after.rounds == 3
     assert len(missing_model_notes(tmp_path / "run")) == 1
+
+
+def test_a_study_ends_with_a_report(tmp_path: Path) -> None:
+    method = make_method("fedavg")
+    study = replace(make_study(method), card=Card(title="Tiny", ethics="approved"))
+    assert study.hash == make_study(method).hash  # what sites agreed to is the same
+    channel = CallingChannel(make_sites(study, tmp_path / "sites"))
+    assert ServerRun(study, tmp_path / "run", channel).run(resume=False)
+    page = Page((tmp_path / "run" / "report.html").read_text(encoding="utf-8"))
+    assert "Tiny" in page.headings
+    attendance = [cell.strip() for cell in page.cells[page.cells.index("has the final model") :]]
+    assert attendance[2:9] == ["site-0", "3", "3", "–", "0", "0", "yes"]
+    assert "approved" in (tmp_path / "run" / "MODEL_CARD.md").read_text()
+
+
+def test_a_failing_report_does_not_lose_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr("fedquilt.reports.html.run_report.run_content", fail)
+    notices: list[str] = []
+    study = make_study(make_method("fedavg"))
+    channel = CallingChannel(make_sites(study, tmp_path / "sites"))
+    run = ServerRun(
+        study,
+        tmp_path / "run",
+        channel,
+        observe=lambda record: notices.append(record.get("notice", "")),
+    )
+    assert run.run(resume=False)
+    assert read_run(tmp_path / "run").result["rounds"] == 3
+    assert any(
+        "the report was not written (RuntimeError: no ink)" in notice
+        and f"fedquilt report {tmp_path / 'run'}" in notice
+        for notice in notices
+    )

@@ -35,6 +35,12 @@ def test_one_round_and_equal_values():
     assert [tick.text for tick in chart.x_ticks] == ["4"]
 
 
+def test_shares_end_at_100_percent():
+    chart = line_chart("correct (%)", [1, 2], [Line("correct", "one", (1.0, 1.0))], scale=100)
+    assert [tick.text for tick in chart.y_ticks] == ["98", "100"]
+    assert chart.lines[0].pieces == (f"0,0 {WIDTH},0",)
+
+
 def test_many_rounds_have_few_ticks():
     chart = line_chart("AUC", list(range(1, 301)), [Line("AUC", "one", tuple([0.5] * 300))])
     assert [tick.text for tick in chart.x_ticks] == ["50", "100", "150", "200", "250", "300"]

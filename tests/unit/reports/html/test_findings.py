@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from support.report_folders import write_run_folder
 
 from fedquilt.core.errors import UserError
-from fedquilt.reports.html.findings import Estimate, Finding, findings_of
+from fedquilt.reports.html.findings import Estimate, Finding, Threshold, findings_of
 from fedquilt.reports.html.run_files import RunFiles
+from fedquilt.reports.html.run_report import write_run_report
 
 
 @pytest.mark.parametrize(
@@ -68,3 +70,69 @@ def test_a_damaged_file_is_named(tmp_path: Path):
     (folder / "data.json").write_text("{")
     with pytest.raises(UserError, match=r"data\.json is damaged"):
         _ = RunFiles(folder).data
+
+
+def test_intervals_and_patients_are_read(tmp_path: Path):
+    auc = {"value": [0.81, None], "low": [0.7, None], "high": [0.9, None], "rule": ["logit", None]}
+    intervals = {
+        "unit": "patient",
+        "positive_patients": [8, 0],
+        "negative_patients": [60, 60],
+        "per_class": {"auc": auc},
+        "averages": {"macro_auc": {"value": 0.81, "low": 0.7, "high": 0.9}},
+    }
+    folder = write_run_folder(
+        tmp_path / "run", ("edema", "mass"), result={"intervals": {"global": intervals}}
+    )
+    edema, mass = findings_of(RunFiles(folder))
+    assert edema.auc == Estimate(0.81, 0.7, 0.9)
+    assert (edema.positive_patients, edema.negative_patients) == (8, 60)
+    assert edema.judgement == "few"
+    assert edema.sensitivity == Estimate(0.75)  # no interval: the report's number
+    assert mass.auc == Estimate()
+    page = page_text(folder)
+    assert "95 % interval 70.0 to 90.0" in page
+    assert "No intervals were computed" not in page
+
+
+def test_images_without_patients_are_not_called_patients(tmp_path: Path):
+    intervals = {
+        "unit": "image",
+        "positive_patients": [20],
+        "negative_patients": [100],
+        "per_class": {"auc": {"value": [0.8], "low": [0.7], "high": [0.9]}},
+    }
+    folder = write_run_folder(
+        tmp_path / "run", ("edema",), result={"intervals": {"global": intervals}}
+    )
+    (finding,) = findings_of(RunFiles(folder))
+    assert finding.positive_patients is None
+    assert finding.auc.low == 0.7
+
+
+def test_thresholds_of_the_model_card(tmp_path: Path):
+    folder = write_run_folder(tmp_path / "run", ("edema", "hernia", "mass"))
+    (folder / "model.json").write_text(
+        json.dumps(
+            {
+                "threshold": 0.5,
+                "thresholds": {
+                    "rule": "sensitivity>=0.95",
+                    "fitted_on": "validation",
+                    "classes": {
+                        "edema": {"logit": -2.1972, "probability": 0.1, "positives": 61},
+                        "hernia": {"probability": 0.5, "fallback": "3 positive patients"},
+                    },
+                },
+            }
+        )
+    )
+    edema, hernia, mass = (each.threshold for each in findings_of(RunFiles(folder)))
+    assert edema == Threshold(0.1, "sensitivity>=0.95", is_fitted=True)
+    assert hernia == Threshold(0.5, "not fitted: 3 positive patients")
+    assert mass == Threshold(0.5, "fixed")
+
+
+def page_text(folder: Path) -> str:
+    html, _ = write_run_report(folder)
+    return html.read_text(encoding="utf-8")

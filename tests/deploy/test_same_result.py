@@ -12,6 +12,7 @@ from running_study import RunningStudy
 from safetensors.torch import load_file
 
 from fedquilt.core.tree import same_bits
+from fedquilt.deploy.audit_chain import verify_chain
 from fedquilt.runs.finished_run import read_run
 
 # SCAFFOLD is covered by test_faults.py, also after kills. RSCFed uses Gather.
@@ -50,7 +51,11 @@ def _check_states_and_logs(study: RunningStudy) -> None:
     assert not list(study.kits["server"].rglob("states"))
     for name in study.study.site_names:
         site = study.folder / "sites" / name / "fedquilt-site"
-        assert list((site / "states").rglob("after-*.json"))
+        states = list((site / "states").rglob("after-*.json"))
+        assert states
+        private = [site, site / "cache", site / "site.log", *states]
+        assert not any(path.stat().st_mode & 0o077 for path in private)
+        assert verify_chain(site / "audit.jsonl").damage is None
         lines = [json.loads(line) for line in (site / "audit.jsonl").read_text().splitlines()]
         sent = [line for line in lines if line["event"] == "sent" and line["kind"] == "train"]
         assert [line["round"] for line in sent] == [0, 1, 2]
@@ -58,5 +63,6 @@ def _check_states_and_logs(study: RunningStudy) -> None:
         assert ".png" not in (site / "audit.jsonl").read_text()
     audit_log = (study.run_folder / "audit.jsonl").read_text()
     assert ".png" not in audit_log
+    assert verify_chain(study.run_folder / "audit.jsonl").damage is None
     received = [json.loads(line) for line in audit_log.splitlines()]
     assert sum(line["event"] == "received" for line in received) == 3 * 5  # survey, 3 rounds, end

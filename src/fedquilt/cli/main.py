@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from fedquilt.cli import (
+    audit,
     compare,
     data,
     demo,
@@ -74,6 +75,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(deploy.app, name="deploy")
 app.add_typer(site.app, name="site")
 app.add_typer(server.app, name="server")
+app.add_typer(audit.app, name="audit")
 
 
 def main() -> None:

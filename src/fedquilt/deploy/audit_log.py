@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,12 +9,11 @@ from typing import Any
 
 from fedquilt.core.payload import Update, update_bytes
 from fedquilt.core.tree import leaves
-
-AUDIT_FILE = "audit.jsonl"  # in the run folder and in a site's work folder
+from fedquilt.deploy.audit_chain import append_event
 
 
 class AuditLog:
-    """An append-only file with one JSON line per event."""
+    """An append-only file with one JSON line per event, each with the hash of those before it."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -24,9 +22,8 @@ class AuditLog:
 
     def record(self, event: str, **facts: Any) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"time": now, "event": event, **facts}, allow_nan=False)
-        with self._lock, self._path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        with self._lock:
+            append_event(self._path, {"time": now, "event": event, **facts})
 
 
 def part_sizes(update: Update) -> dict[str, dict[str, Any]]:

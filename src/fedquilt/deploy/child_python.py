@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 
 NEUTRAL_FOLDER = "/"  # where the programs run: only the system's owner can write there
+OWNER_ONLY = 0o077  # the umask: states, decoded images and logs can be read by their owner only
 SAFE_PATH = "PYTHONSAFEPATH"  # like -P, for the programs that FLARE starts from ours
 # Everything else of the environment is left out, such as PYTHONPATH and LD_PRELOAD.
 PASSED_ON = frozenset(

@@ -11,7 +11,12 @@ from typing import IO
 import psutil
 
 from fedquilt.core.errors import UserError
-from fedquilt.deploy.child_python import NEUTRAL_FOLDER, clean_environment, python_command
+from fedquilt.deploy.child_python import (
+    NEUTRAL_FOLDER,
+    OWNER_ONLY,
+    clean_environment,
+    python_command,
+)
 from fedquilt.deploy.nvflare.workspace import Workspace
 
 
@@ -31,6 +36,7 @@ class FlareProcess:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             env=clean_environment(MALLOC_ARENA_MAX="4"),
+            umask=OWNER_ONLY,
         )
         workspace.process_file.write_text(str(self._process.pid))
 

@@ -11,13 +11,20 @@ from pathlib import Path
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.shown_text import shown
+from fedquilt.deploy.audit_chain import AUDIT_FILE, read_events
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.nvflare.processes import FlareProcess, claim, site_process
 from fedquilt.deploy.nvflare.seal import check_seal
 from fedquilt.deploy.nvflare.workspace import Workspace, write_site_workspace
-from fedquilt.deploy.site.settings import SiteSettings, read_site_settings
+from fedquilt.deploy.site.settings import (
+    SITE_LOG,
+    SiteSettings,
+    open_work_folder,
+    read_site_settings,
+)
 from fedquilt.deploy.study import ServerAddress
 
+FAILURES = ("failed", "damaged", "data changed")  # events of the site's audit log
 REGISTERED = "Successfully registered client"
 MAX_STARTS = 5  # of FLARE's client within RESTART_SECONDS
 RESTART_SECONDS = 300.0
@@ -35,11 +42,13 @@ def open_kit(folder: Path) -> Kit:
 def start_site(folder: Path, settings_path: Path, say: Callable[[str], None]) -> None:
     """Take part in the study until interrupted; all FLARE processes end with it."""
     kit, settings = open_kit(folder), read_site_settings(settings_path)
+    open_work_folder(settings)
     study, site = kit.study(), kit.role()
     workspace = Workspace.of_site(Path(settings.work_folder), study, site)
     organisation = study.site(site).organisation
     check_connection(kit, study.server, settings.register_seconds)
     starts: list[float] = []
+    failures = FailureWatch(Path(settings.work_folder))
     with claim(workspace):
         while True:
             starts = [*starts, time.monotonic()][-MAX_STARTS:]
@@ -49,12 +58,27 @@ def start_site(folder: Path, settings_path: Path, say: Callable[[str], None]) ->
                 _wait_until_registered(process, settings)
                 say(f"{site} has joined {study.name} at {study.server.host}:{study.server.port}")
                 while process.wait(1.0) is None:
-                    pass
+                    failures.say_new(say)
             finally:
                 process.end()
             if len(starts) == MAX_STARTS and time.monotonic() - starts[0] < RESTART_SECONDS:
                 raise UserError(f"FLARE's client ended {MAX_STARTS} times; see {process.log}")
             say("FLARE's client ended; restarting it")
+
+
+class FailureWatch:
+    """Tells whoever watches the site about failures in its audit log."""
+
+    def __init__(self, work: Path) -> None:
+        self._work = work
+        _, self._end = read_events(work / AUDIT_FILE)
+
+    def say_new(self, say: Callable[[str], None]) -> None:
+        events, self._end = read_events(self._work / AUDIT_FILE, self._end)
+        for event in events:
+            if event.get("event") in FAILURES:
+                what = event.get("error") or event.get("what") or ""
+                say(f"{event['event']}: {what}, see {self._work / SITE_LOG}")
 
 
 def _wait_until_registered(process: FlareProcess, settings: SiteSettings) -> None:

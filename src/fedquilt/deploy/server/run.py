@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable
@@ -15,7 +14,8 @@ from torch import Tensor
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.payload import Gather
 from fedquilt.data.dataset import MultiLabelDataset
-from fedquilt.deploy.audit_log import AUDIT_FILE, AuditLog
+from fedquilt.deploy.audit_chain import AUDIT_FILE, read_events
+from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.channel import Channel
 from fedquilt.deploy.server.remote_engine import RemoteEngine
 from fedquilt.deploy.server.result import site_allocation, study_result
@@ -223,12 +223,9 @@ def survey_notices(study: Study, audit_log: Path) -> list[str]:
 
 
 def _answered_survey(audit_log: Path) -> set[str]:
-    sites = set()
-    for line in audit_log.read_text(encoding="utf-8").splitlines():
-        try:
-            event = json.loads(line)
-        except json.JSONDecodeError:  # a line cut short by a crash
-            continue
-        if (event.get("event"), event.get("kind")) == ("received", "survey"):
-            sites.add(event["site"])
-    return sites
+    events, _ = read_events(audit_log)
+    return {
+        event["site"]
+        for event in events
+        if (event.get("event"), event.get("kind")) == ("received", "survey")
+    }

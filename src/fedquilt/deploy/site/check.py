@@ -10,7 +10,7 @@ from rich.text import Text
 
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.site.data import load_site_data
-from fedquilt.deploy.site.settings import SiteSettings
+from fedquilt.deploy.site.settings import SiteSettings, open_work_folder
 from fedquilt.privacy.disclosure_report import LeavingPart, what_would_leave
 from fedquilt.privacy.site_policy import SitePolicy
 
@@ -55,6 +55,7 @@ class SiteCheck:
 def check_site(kit: Kit, settings: SiteSettings) -> SiteCheck:
     """Read and decode the site's data; train nothing and send nothing."""
     study, site = kit.study(), kit.role()
+    open_work_folder(settings)
     data = load_site_data(study, site, settings).training
     policy = settings.policy.tightened(SitePolicy(min_cell=study.recipe.min_cell))
     task = replace(study.task, model=study.task.model.for_loading())

@@ -11,6 +11,8 @@ from fedquilt.core.settings import read
 from fedquilt.data.label_files.values import Uncertain
 from fedquilt.privacy.site_policy import SitePolicy
 
+SITE_LOG = "site.log"  # in the work folder
+
 
 @dataclass(frozen=True, kw_only=True)
 class SiteFiles:
@@ -38,6 +40,21 @@ class SiteSettings:
     work_folder: str = "fedquilt-site"  # states between rounds, decoded images, logs
     device: str = "cpu"
     register_seconds: float = 60.0  # time to join, after which the site stops with an error
+
+
+def open_work_folder(settings: SiteSettings) -> Path:
+    """Create the work folder and let only its owner in: it holds decoded images and states."""
+    work = Path(settings.work_folder)
+    try:
+        work.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if work.stat().st_mode & 0o077:
+            work.chmod(0o700)
+    except OSError as error:
+        raise UserError(
+            f"the site's work_folder {work} cannot be made a folder that only its owner can read "
+            f"({error.strerror}); choose another one in site.toml"
+        ) from error
+    return work
 
 
 def read_site_settings(path: Path) -> SiteSettings:

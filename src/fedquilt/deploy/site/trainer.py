@@ -21,17 +21,13 @@ if TYPE_CHECKING:  # they import torch, which takes seconds
     from fedquilt.data.dataset import MultiLabelDataset
     from fedquilt.deploy.site.client import SiteClient
 
-SITE_LOG = "site.log"  # in the site's work folder
-
 
 def main(kit_folder: str, settings_path: str) -> None:
     replies = _reply_pipe()
     end_with_parent()
-    from fedquilt.deploy.site.settings import read_site_settings
+    from fedquilt.deploy.site.settings import SITE_LOG, open_work_folder, read_site_settings
 
-    settings = read_site_settings(Path(settings_path))
-    work = Path(settings.work_folder)
-    work.mkdir(parents=True, exist_ok=True)
+    work = open_work_folder(read_site_settings(Path(settings_path)))
     handler = logging.FileHandler(work / SITE_LOG)
     handler.setFormatter(EscapedFormatter(LOG_FORMAT))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -61,7 +57,8 @@ def serve(kit: Kit, settings_path: Path, requests: IO[bytes], replies: IO[bytes]
 def open_client(kit: Kit, settings_path: Path) -> SiteClient:
     """Return the site's client; what is damaged or has changed is in its audit log."""
     from fedquilt.data.images.content_hash import damaged_files
-    from fedquilt.deploy.audit_log import AUDIT_FILE, AuditLog
+    from fedquilt.deploy.audit_chain import AUDIT_FILE
+    from fedquilt.deploy.audit_log import AuditLog
     from fedquilt.deploy.site.client import SiteClient
     from fedquilt.deploy.site.data import image_cache, load_site_data
     from fedquilt.deploy.site.data_pin import check_pin, pin_data

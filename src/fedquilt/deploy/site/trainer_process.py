@@ -9,7 +9,12 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from fedquilt.deploy.child_python import NEUTRAL_FOLDER, clean_environment, python_command
+from fedquilt.deploy.child_python import (
+    NEUTRAL_FOLDER,
+    OWNER_ONLY,
+    clean_environment,
+    python_command,
+)
 from fedquilt.deploy.protocol.frames import read_frame, write_frame
 
 log = logging.getLogger(__name__)
@@ -36,6 +41,7 @@ class TrainerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=clean_environment(),
+            umask=OWNER_ONLY,
         )
 
     def stop(self) -> None:

@@ -17,6 +17,10 @@ app = typer.Typer(help="Coordinate a study across hospitals.", no_args_is_help=T
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's TOML file.")]
 KitFolder = Annotated[Path, typer.Option("--kit", help="The coordinator's kit.", show_default=True)]
 DEFAULT_KIT = Path("kits") / "coordinator"
+AuthorityFolder = Annotated[
+    Path, typer.Option(help="The folder with the study's authority.", show_default=True)
+]
+DEFAULT_AUTHORITY = Path("kits") / "authority"
 
 
 @app.callback()
@@ -28,17 +32,64 @@ def deploy() -> None:
 def provision(
     study: StudyFile,
     out: Annotated[Path, typer.Option(help="A new folder for the kits.")] = Path("kits"),
+    demo_kits: Annotated[
+        bool,
+        typer.Option(
+            "--demo-kits", help="For demonstrations: make the sites' keys and kits here, too."
+        ),
+    ] = False,
 ) -> None:
-    """Write a kit for the server, the coordinator and every site."""
+    """Write the kits of the server and the coordinator, and the study's authority."""
     require_flare()
     from fedquilt.deploy.kit import AUTHORITY
     from fedquilt.deploy.nvflare.provision import provision as make_kits
     from fedquilt.deploy.study import read_study
 
-    kits = make_kits(read_study(study), out)
+    chosen = read_study(study)
+    kits = make_kits(chosen, out, with_site_keys=demo_kits)
     for name, folder in kits.items():
         say(f"{name}: {folder}")
     say(f"{out / AUTHORITY} holds the key that signs certificates: keep it offline and private")
+    if demo_kits:
+        say("the sites' private keys were made here: for demonstrations only")
+    else:
+        say("next, every site makes its own key: fedquilt site request NAME ORGANISATION")
+        names = ", ".join(f"{site.name} {site.organisation}" for site in chosen.sites)
+        say(f"names and organisations: {names}")
+
+
+@app.command()
+def approve(
+    study: StudyFile,
+    request: Annotated[Path, typer.Argument(help="The site's request, NAME.csr.")],
+    authority: AuthorityFolder = DEFAULT_AUTHORITY,
+    out: Annotated[Path, typer.Option(help="The folder of the kits.")] = Path("kits"),
+) -> None:
+    """Sign a site's request and write its kit, which holds no secret."""
+    require_flare()
+    from fedquilt.deploy.nvflare.certificates import Authority
+    from fedquilt.deploy.nvflare.site_keys import approve as sign
+    from fedquilt.deploy.study import read_study
+
+    kit, fingerprint = sign(read_study(study), request, Authority(authority), out)
+    say_line(f"{kit.role()}: {kit.folder}; send it back, it holds no secret")
+    say_line(f"before you do, ask the site for its key's fingerprint: {fingerprint}")
+
+
+@app.command()
+def renew(
+    kits: Annotated[list[Path], typer.Argument(metavar="KIT...", help="Kits of any role.")],
+    authority: AuthorityFolder = DEFAULT_AUTHORITY,
+) -> None:
+    """Give kits new certificates for their keys, valid for another 360 days."""
+    require_flare()
+    from fedquilt.deploy.kit import Kit
+    from fedquilt.deploy.nvflare.certificates import Authority
+    from fedquilt.deploy.nvflare.site_keys import renew as issue_again
+
+    for folder in kits:
+        end = issue_again(Kit(folder.resolve()), Authority(authority))
+        say_line(f"{folder}: valid until {end:%Y-%m-%d}; send it to its owner, who starts it again")
 
 
 @app.command()

@@ -25,6 +25,38 @@ def site() -> None:
 
 
 @app.command()
+def request(
+    name: Annotated[str, typer.Argument(help="The site's name in the study.")],
+    organisation: Annotated[str, typer.Argument(help="Its organisation in the study.")],
+    out: Annotated[Path, typer.Option(help="The folder for key and request.")] = Path("keys"),
+) -> None:
+    """Make the site's private key, which never leaves it, and a request for a certificate."""
+    require_flare()
+    from fedquilt.deploy.nvflare.site_keys import make_request
+
+    key, made, fingerprint = make_request(name, organisation, out)
+    say_line(f"private key: {key}; keep it, and show it to nobody")
+    say_line(f"request: {made}; send it to the coordinator")
+    say_line(f"fingerprint, for the coordinator to ask you: {fingerprint}")
+
+
+@app.command()
+def accept(
+    kit: KitFolder,
+    key: Annotated[Path, typer.Option(help="The private key that the request was made with.")],
+) -> None:
+    """Put the site's own key into the kit that the coordinator made, and check the kit."""
+    require_flare()
+    from fedquilt.deploy.nvflare.site_keys import accept as put_in
+
+    accepted, fingerprint = put_in(kit, key)
+    study = accepted.study()
+    say_line(f"{accepted.folder} is the kit of {accepted.role()} in {study.name}")
+    say_line(f"the agreement: {study.hash[:16]}, classes {', '.join(study.classes)}")
+    say_line(f"fingerprint of the study's authority, to ask the coordinator: {fingerprint}")
+
+
+@app.command()
 def check(kit: KitFolder, settings: Settings, as_json: AsJson = False) -> None:
     """Check kit and data against the study, and show every part that would leave the site."""
     require_flare()

@@ -9,9 +9,13 @@ from fedquilt.cli.main import app
 
 COMMANDS = (
     ["deploy", "provision", "study.toml"],
+    ["deploy", "approve", "study.toml", "north.csr"],
+    ["deploy", "renew", "kits/north"],
     ["deploy", "submit", "study.toml"],
     ["deploy", "status", "study.toml"],
     ["deploy", "fetch", "study.toml"],
+    ["site", "request", "north", "North"],
+    ["site", "accept", "kit", "--key", "north.key"],
     ["site", "check", "kit", "site.toml"],
     ["site", "start", "kit", "site.toml"],
     ["server", "start", "kit"],

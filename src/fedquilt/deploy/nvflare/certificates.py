@@ -5,6 +5,7 @@ The certificates have the form of FLARE's own provisioning, which its server and
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import dataclass
@@ -133,6 +134,12 @@ def common_name(certificate: Certificate) -> str:
 def public_bytes(key: Any) -> bytes:
     """Return a public key in a form that can be compared."""
     return bytes(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+
+
+def fingerprint(public_key: Any) -> str:
+    """Return a hash of a public key that two people can compare on the telephone."""
+    digest = hashlib.sha256(public_bytes(public_key)).hexdigest()[:40]
+    return " ".join(digest[start : start + 4] for start in range(0, len(digest), 4))
 
 
 def canonical_json(content: Any) -> str:

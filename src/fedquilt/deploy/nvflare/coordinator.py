@@ -8,7 +8,7 @@ from typing import Any
 
 from fedquilt.core.errors import UserError
 from fedquilt.deploy.kit import COORDINATOR, Kit
-from fedquilt.deploy.nvflare.seal import check_seal
+from fedquilt.deploy.nvflare.seal import check_seal, expiry_note
 from fedquilt.deploy.nvflare.session import Session
 from fedquilt.deploy.nvflare.supervisor import Supervisor
 from fedquilt.deploy.server.result import missing_model_notes
@@ -34,6 +34,8 @@ def submit_study(
 ) -> None:
     if out is not None and out.exists():
         raise UserError(f"{out} already exists; give another --out")
+    if (note := expiry_note(kit)) is not None:
+        say(note)
     with Session(kit, study) as session:
         job = Supervisor(study, session, say).run(resume=resume)
         say(f"all {study.recipe.rounds} rounds are done")

@@ -29,6 +29,7 @@ from fedquilt.deploy.nvflare.certificates import (
 
 FORMAT = 2  # 1 hashed the files directly in startup only
 SHOWN_NAMES = 10
+NOTE_DAYS = 30  # before the end of a certificate, every start says so
 
 
 def seal(kit: Kit, authority: Authority) -> None:
@@ -44,6 +45,11 @@ def check_seal(kit: Kit) -> None:
     """Raise UserError unless the kit is complete, unaltered, of one authority and not expired."""
     files, signature = _read_seal(kit)
     _check_files(kit, files)
+    if not kit.key.exists():
+        raise UserError(
+            f"the kit {kit.folder} has no private key yet: put in the one that the request was "
+            "made with: fedquilt site accept KIT --key KEY"
+        )
     try:
         root, own = read_certificate(kit.authority), read_certificate(kit.certificate)
         key = load_private_key_file(str(kit.key))
@@ -64,6 +70,18 @@ def check_seal(kit: Kit) -> None:
         raise UserError(
             f"the kit {kit.folder} was tampered with: its authority did not sign its seal"
         ) from error
+
+
+def expiry_note(kit: Kit) -> str | None:
+    """Return a sentence if the kit's certificate expires soon."""
+    end = read_certificate(kit.certificate).not_valid_after_utc
+    days = (end - datetime.now(UTC)).days
+    if days >= NOTE_DAYS:
+        return None
+    return (
+        f"the certificate of this kit expires in {days} days, on {end:%Y-%m-%d}; the coordinator "
+        "renews it with `fedquilt deploy renew`"
+    )
 
 
 def _read_seal(kit: Kit) -> tuple[dict[str, str], str]:

@@ -14,7 +14,7 @@ from fedquilt.deploy.nvflare.processes import (
     listening_addresses,
     server_process,
 )
-from fedquilt.deploy.nvflare.seal import check_seal
+from fedquilt.deploy.nvflare.seal import check_seal, expiry_note
 from fedquilt.deploy.nvflare.workspace import Workspace, write_server_workspace
 
 OPEN_SECONDS = 90.0  # wait for the port to be open
@@ -26,6 +26,8 @@ def start_server(folder: Path, say: Callable[[str], None]) -> None:
     kit.require(SERVER)
     check_seal(kit)
     study, workspace = kit.study(), Workspace.of_kit(kit)
+    if (note := expiry_note(kit)) is not None:
+        say(note)
     with claim(workspace):
         write_server_workspace(workspace, kit, study)
         process = server_process(workspace)

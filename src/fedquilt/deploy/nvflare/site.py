@@ -14,7 +14,7 @@ from fedquilt.core.shown_text import shown
 from fedquilt.deploy.audit_chain import AUDIT_FILE, read_events
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.nvflare.processes import FlareProcess, claim, site_process
-from fedquilt.deploy.nvflare.seal import check_seal
+from fedquilt.deploy.nvflare.seal import check_seal, expiry_note
 from fedquilt.deploy.nvflare.workspace import Workspace, write_site_workspace
 from fedquilt.deploy.site.settings import (
     SITE_LOG,
@@ -43,6 +43,8 @@ def start_site(folder: Path, settings_path: Path, say: Callable[[str], None]) ->
     """Take part in the study until interrupted; all FLARE processes end with it."""
     kit, settings = open_kit(folder), read_site_settings(settings_path)
     open_work_folder(settings)
+    if (note := expiry_note(kit)) is not None:
+        say(note)
     study, site = kit.study(), kit.role()
     workspace = Workspace.of_site(Path(settings.work_folder), study, site)
     organisation = study.site(site).organisation

@@ -14,6 +14,8 @@ from fedquilt.reports.tables import (
     average_table,
     class_rows,
     class_table,
+    decision_table,
+    shown_intervals,
     status_rows,
     status_table,
 )
@@ -24,9 +26,13 @@ if TYPE_CHECKING:
 
 def show_result(run: Run) -> None:
     result, clients = run.result, len(run.allocation.holdings)
-    rows = class_rows(result["reports"], run.annotators)
+    intervals = shown_intervals(result)
+    rows = class_rows(result["reports"], run.annotators, intervals)
     results.print()
-    results.print(class_table(rows, result["metrics"], client_count=clients))
+    averages = result["metrics"]
+    results.print(class_table(rows, averages, client_count=clients, intervals=intervals))
+    if intervals is not None and "sensitivity" in intervals["per_class"]:
+        results.print(decision_table(rows))
     results.print(average_table(average_rows(result["metrics"], result["spread_over_clients"])))
     results.print(status_table(status_rows(result["annotation_status"])))
     if "by_site" in result:

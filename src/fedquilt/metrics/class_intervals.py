@@ -62,7 +62,7 @@ def model_intervals(
     per_class |= _rates(images, entries, predicted)
     per_class["f1"] = _f1(images, entries, predicted, auc, seed)
     return {
-        **description(images, classes, auc),
+        **_description(images, classes, auc),
         "per_class": {name: _columns(values) for name, values in per_class.items()},
         "averages": {"macro_auc": macro_auc(auc)},
     }
@@ -72,16 +72,22 @@ def mean_intervals(
     images: LabelledImages, models: Sequence[npt.NDArray[np.floating]], classes: Sequence[str]
 ) -> dict[str, Any]:
     """Return the intervals of the mean AUC of several models, e.g. of each client's own."""
-    auc = list(images.influences(models))
+    found = auc_intervals(images, classes, list(images.influences(models)))
+    return {"models": len(models), **found}
+
+
+def auc_intervals(
+    images: LabelledImages, classes: Sequence[str], auc: Sequence[Influence]
+) -> dict[str, Any]:
+    """Return the intervals of the AUC only."""
     return {
-        **description(images, classes, auc),
-        "models": len(models),
+        **_description(images, classes, auc),
         "per_class": {"auc": _columns([auc_interval(each) for each in auc])},
         "averages": {"macro_auc": macro_auc(auc)},
     }
 
 
-def description(
+def _description(
     images: LabelledImages, classes: Sequence[str], auc: Sequence[Influence]
 ) -> dict[str, Any]:
     """What the numbers rest on: the level, the unit, and counts per class."""

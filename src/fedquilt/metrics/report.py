@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import compress
 from math import isnan, nan
 from typing import Any
@@ -64,15 +64,47 @@ class Report:
         averages = class_averages(kept, self.zero_division, self.undefined)
         return {name: averages[name] for name in SELECTED_AVERAGES}
 
+    @property
+    def averaged(self) -> dict[str, int]:
+        """The number of classes in each class average, with those a policy gives a number."""
+        return {
+            name: self.defined[name] if policy == "skip" else len(self.classes)
+            for name, policy in self._policies.items()
+        }
+
+    @property
+    def _policies(self) -> dict[str, ZeroDivision | Undefined]:
+        ranked = ("auc", "ap", "bacc")
+        return {
+            name: self.undefined if metric in ranked else self.zero_division
+            for name, metric in AVERAGED_METRIC.items()
+        }
+
+    def over_testable_classes(self) -> Report:
+        """Return this report with class averages over the classes with positives and negatives.
+
+        Of positives alone every ranking is perfect, and no call is wrong.
+        """
+        counts = zip(self.per_class["positives"], self.per_class["negatives"])
+        testable = [positives > 0 and negatives > 0 for positives, negatives in counts]
+        kept = {name: tuple(compress(values, testable)) for name, values in self.per_class.items()}
+        averages = class_averages(kept, self.zero_division, self.undefined)
+        averages["class_f1"] = _class_f1(averages, self.zero_division)
+        return replace(
+            self,
+            averages=self.averages | averages,
+            defined={name: len(defined_only(kept[m])) for name, m in AVERAGED_METRIC.items()},
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return a dict for JSON, in which undefined values are None instead of NaN."""
         plain: dict[str, Any] = nan_to_none(asdict(self))
-        return plain
+        return plain | {"averaged": self.averaged}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Report:
         expected = {field.name for field in fields(cls)}
-        for name in stored.keys() - expected:
+        for name in stored.keys() - expected - {"averaged"}:  # computed from the others
             raise UserError(f"a report has no field {name!r}{nearest(name, expected)}")
         if missing := expected - stored.keys():
             raise UserError(f"a stored report lacks the fields {sorted(missing)}")

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedquilt.reports.style import UNDEFINED, percent, title
-from fedquilt.reports.tables import MIN_POSITIVES, Rows, new_table
+from fedquilt.reports.tables import MIN_POSITIVES, Rows, new_table, with_interval
 
 SITE_AVERAGES = ("macro_auc", "map", "bacc", "macro_f1")
 MAX_SITES = 20  # with more, the table shows mean and deviation only; result.json has all sites
@@ -21,20 +21,32 @@ HEADINGS = {
 
 def site_rows(by_site: Mapping[str, Any]) -> Rows:
     """Return one row per site, then mean and deviation over sites."""
+    intervals = by_site.get("intervals", {})  # a run of an earlier version has none
     rows: Rows = [
         {
             "site": name,
-            **{average: report["averages"][average] for average in SITE_AVERAGES},
+            **_averages(report),
+            "interval": intervals.get(name, {}).get("averages", {}).get("macro_auc"),
             "classes": report["defined"]["macro_auc"],
             "images": by_site["images"][name],
             "fewest_positives": _fewest_positives(report),
         }
         for name, report in by_site["reports"].items()
     ]
-    no_counts = {"classes": None, "images": None, "fewest_positives": None}
+    no_counts = {"interval": None, "classes": None, "images": None, "fewest_positives": None}
     for name in ("mean", "deviation"):
         rows.append({"site": name, **{a: by_site[name][a] for a in SITE_AVERAGES}, **no_counts})
     return rows
+
+
+def _averages(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the averages; without a class that can be tested they are undefined.
+
+    Earlier versions averaged AP and F1 over classes without negatives, where both are perfect.
+    """
+    if report["defined"]["macro_auc"] == 0:
+        return dict.fromkeys(SITE_AVERAGES)
+    return {average: report["averages"][average] for average in SITE_AVERAGES}
 
 
 def _fewest_positives(report: Mapping[str, Any]) -> int | None:
@@ -62,7 +74,8 @@ def site_table(rows: Rows, model: str) -> Table:
 
 
 def _percents(row: Mapping[str, Any]) -> list[str]:
-    return [percent(row[name]) for name in SITE_AVERAGES]
+    auc, *others = SITE_AVERAGES
+    return [with_interval(row[auc], row["interval"]), *(percent(row[name]) for name in others)]
 
 
 def _is_few(positives: int | None) -> bool:

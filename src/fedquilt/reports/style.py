@@ -24,6 +24,8 @@ TITLES = {
     "auc": "AUC",
     "ap": "AP",
     "f1": "F1",
+    "ppv": "PPV",
+    "npv": "NPV",
 }
 SMALLER_IS_BETTER = ("hamming",)
 # The palette of Okabe and Ito without yellow, which is hard to see on white; means are black.

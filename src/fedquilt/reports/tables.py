@@ -14,6 +14,7 @@ from fedquilt.reports.style import UNDEFINED, mean_or_none, percent, title
 Rows = list[dict[str, Any]]
 
 CLASS_METRICS = ("auc", "ap", "bacc")
+DECISION_METRICS = ("sensitivity", "specificity", "ppv", "npv")
 AVERAGES = ("macro_auc", "map", "bacc", "macro_f1", "micro_auc", "hamming", "subset_accuracy")
 STATUS_AVERAGES = ("macro_auc", "map", "bacc", "macro_f1")
 MAX_NAMED_ANNOTATORS = 3  # of more annotators only the number is shown
@@ -27,9 +28,14 @@ def new_table(heading: str | None, first_column: str) -> Table:
 
 
 def class_rows(
-    reports: Mapping[str, Mapping[str, Any]], annotators: Mapping[str, Sequence[str]]
+    reports: Mapping[str, Mapping[str, Any]],
+    annotators: Mapping[str, Sequence[str]],
+    intervals: Mapping[str, Any] | None = None,
 ) -> Rows:
-    """Return one row per class: the mean over the models for which a metric is defined."""
+    """Return one row per class: the mean over the models for which a metric is defined.
+
+    ``intervals``, of :func:`shown_intervals`, adds the intervals and the numbers of patients.
+    """
     first = next(iter(reports.values()))
     rows = []
     for place, name in enumerate(first["classes"]):
@@ -38,12 +44,44 @@ def class_rows(
             for metric in CLASS_METRICS
         }
         counts = {kind: int(first["per_class"][kind][place]) for kind in ("positives", "negatives")}
-        rows.append({"class": name, **metrics, **counts, "annotators": list(annotators[name])})
+        row = {"class": name, **metrics, **counts, "annotators": list(annotators[name])}
+        rows.append(row | _intervals_of(intervals, place))
     return rows
 
 
-def class_table(rows: Rows, averages: Mapping[str, Any], *, client_count: int) -> Table:
-    table = new_table("Result per class (%)", "class")
+def shown_intervals(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the intervals of a result's global model, or of the mean over its clients' models.
+
+    None for a run of an earlier version, which has none.
+    """
+    if "mean_intervals" in result:
+        found: Mapping[str, Any] = result["mean_intervals"]
+        return found
+    return next(iter(result.get("intervals", {}).values()), None)
+
+
+def _intervals_of(intervals: Mapping[str, Any] | None, place: int) -> dict[str, Any]:
+    if intervals is None:
+        return {}
+    patients = {kind: intervals[kind][place] for kind in ("positive_patients", "negative_patients")}
+    columns = intervals["per_class"]
+    return patients | {
+        "intervals": {
+            metric: {field: each[field][place] for field in ("value", "low", "high")}
+            for metric, each in columns.items()
+        }
+    }
+
+
+def class_table(
+    rows: Rows,
+    averages: Mapping[str, Any],
+    *,
+    client_count: int,
+    intervals: Mapping[str, Any] | None = None,
+) -> Table:
+    heading = "Result per class (%)" if intervals is None else "Result per class (%, 95 % interval)"
+    table = new_table(heading, "class")
     for metric in CLASS_METRICS:
         table.add_column(title(metric), justify="right")
     table.add_column("test positives", justify="right")
@@ -52,15 +90,40 @@ def class_table(rows: Rows, averages: Mapping[str, Any], *, client_count: int) -
         few = row["positives"] < MIN_POSITIVES
         table.add_row(
             Text(row["class"]),
-            *(percent(row[metric]) for metric in CLASS_METRICS),
+            *(with_interval(row[m], row.get("intervals", {}).get(m)) for m in CLASS_METRICS),
             f"{row['positives']:,}{' !' if few else ''}",
             Text(_annotators(row["annotators"], client_count)),
         )
     table.add_section()
-    means = (averages[name] for name in ("macro_auc", "map", "bacc"))
-    table.add_row("mean", *map(percent, means), "", "", style="bold")
+    macro = None if intervals is None else intervals["averages"]["macro_auc"]
+    auc = with_interval(averages["macro_auc"], macro)
+    table.add_row("mean", auc, percent(averages["map"]), percent(averages["bacc"]), "", "",
+                  style="bold")  # fmt: skip
     if any(row["positives"] < MIN_POSITIVES for row in rows):
         table.caption = f"! fewer than {MIN_POSITIVES} positives: read these numbers with care"
+    return table
+
+
+def with_interval(value: float | None, interval: Mapping[str, Any] | None) -> str:
+    """Return "83.3 [52.7, 95.7]", the number alone, or a dash."""
+    if value is None or interval is None or interval["low"] is None:
+        return percent(value)
+    return f"{percent(value)} [{percent(interval['low'])}, {percent(interval['high'])}]"
+
+
+def decision_table(rows: Rows) -> Table:
+    """Format what the model's yes and no are worth at its threshold, of rows with intervals."""
+    table = new_table("Decisions at the threshold (%, 95 % interval)", "class")
+    for name in DECISION_METRICS:
+        table.add_column(title(name), justify="right")
+    table.add_column("test prevalence", justify="right")
+    for row in rows:
+        known = row["positives"] + row["negatives"]
+        found = [row["intervals"][name] for name in DECISION_METRICS]
+        cells = [with_interval(each["value"], each) for each in found]
+        share = row["positives"] / known if known else None
+        table.add_row(Text(row["class"]), *cells, percent(share))
+    table.caption = "PPV and NPV hold at the prevalence of the annotated test images only"
     return table
 
 

@@ -60,13 +60,17 @@ class Assessment:
 class SiteAssessment:
     """For every client, a report on the test images of its site.
 
-    A site rarely has every class. A class whose metric is undefined at a site is excluded from all
-    averages.
+    A site rarely has every class. A class without a positive or without a negative there cannot be
+    tested, and is excluded from all of the site's averages.
     """
 
     model: Literal["own", "global"]  # one model per client, or one for all
     reports: Mapping[str, Report]
     images: Mapping[str, int]
+
+    def model_of_sites(self) -> dict[str, str]:
+        """Return the name of the model that is judged at each site."""
+        return {site: GLOBAL if self.model == GLOBAL else site for site in self.reports}
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dict for JSON; an undefined average is None."""
@@ -176,6 +180,6 @@ def reports_by_site(
             threshold=settings.threshold,
             strict=settings.strict,
             zero_division="skip",
-        )
+        ).over_testable_classes()
         for name, samples in sites.items()
     }

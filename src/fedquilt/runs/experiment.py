@@ -19,7 +19,8 @@ from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.disclosure_floor import DisclosureFloor
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.assessment import (
-    Assessment,
+    SiteAssessment,
+    SiteSamples,
     assess,
     model_logits,
     models_of,
@@ -27,6 +28,7 @@ from fedquilt.runs.assessment import (
 )
 from fedquilt.runs.data_facts import DATA_FILE, data_facts
 from fedquilt.runs.environment import environment
+from fedquilt.runs.intervals import result_intervals, site_intervals
 from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.scores import MAX_BYTES, Scores, logits_size, too_large, write_scores
@@ -161,7 +163,8 @@ class _Run:
         sites = samples_by_site(test, self.recipe.partition, clients)
         models = models_of(method, self.server, self.engine)
         assessment = assess(self._logits(models), test, self.recipe.evaluation, allocation, sites)
-        self._keep_scores(assessment)
+        scores = Scores.of(test, assessment.logits, part="test", round_count=task.round_count)
+        self._keep_scores(scores)
         held = self.simulation.allocation.holdings
         write_trained_images(self.folder.path, self.simulation.splits.train.images, held)
         save_models(self.folder, self.recipe, task, models)
@@ -177,7 +180,8 @@ class _Run:
             "spread_over_clients": assessment.spread,
             "reports": {name: report.to_dict() for name, report in assessment.reports.items()},
             "annotation_status": nan_to_none(assessment.annotation_status),
-            **({} if assessment.by_site is None else {"by_site": assessment.by_site.to_dict()}),
+            **result_intervals(scores, self.recipe.evaluation, self.recipe.seed),
+            **self._by_site(assessment.by_site, scores, sites),
             "pseudo_labels": self.audit.summary(),
             **self._activity(history),
             "bytes_up": sum(record["bytes_up"] for record in history),
@@ -188,15 +192,20 @@ class _Run:
         write_json(self.folder.result, result)
         self.observe("end", result)
 
-    def _keep_scores(self, assessment: Assessment) -> None:
+    def _by_site(
+        self, found: SiteAssessment | None, scores: Scores, sites: SiteSamples
+    ) -> dict[str, Any]:
+        if found is None:
+            return {}
+        return {"by_site": found.to_dict() | site_intervals(scores, sites, found.model_of_sites())}
+
+    def _keep_scores(self, scores: Scores) -> None:
         """Write the logits of the test images, unless they are too large to be written unasked."""
-        test, logits = self.simulation.splits.test, assessment.logits
-        size = logits_size(len(test), len(test.classes), len(logits))
+        size = logits_size(len(scores), len(scores.classes), len(scores.logits))
         if size > MAX_BYTES:
             self.observe("notice", {"text": too_large(self.folder.path, size)})
-            return
-        scores = Scores.of(test, logits, part="test", round_count=self.simulation.task.round_count)
-        write_scores(self.folder.path, scores)
+        else:
+            write_scores(self.folder.path, scores)
 
     def _logits(self, models: Mapping[str, Weights]) -> Iterator[tuple[str, Tensor]]:
         images = self.simulation.splits.test.images

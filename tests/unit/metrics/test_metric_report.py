@@ -82,6 +82,18 @@ def test_zero_division(zero_division, precision, recall, class_f1, macro_f1):
     assert averages["macro_f1"] == macro_f1
 
 
+def test_the_number_of_averaged_classes_says_what_a_policy_adds():
+    # Precision is undefined for two classes, which count as 0; AUC is left out where undefined.
+    report = small_report()
+    assert (report.averaged["class_precision"], report.defined["class_precision"]) == (4, 2)
+    assert (report.averaged["macro_auc"], report.defined["macro_auc"]) == (2, 2)
+    skipping = small_report(zero_division="skip", undefined="zero")
+    assert (skipping.averaged["class_precision"], skipping.averaged["macro_auc"]) == (2, 4)
+    assert report.to_dict()["averaged"] == report.averaged
+    older = {name: value for name, value in report.to_dict().items() if name != "averaged"}
+    assert Report.from_dict(older).averaged == report.averaged
+
+
 def test_zero_replaces_only_the_undefined_half_of_bacc():
     # AUC 1, 0 (0.1 below 0.2), -, -; AP 1, 1/2, -, -; BACC 1, 1/2, then specificity 1/2 and none.
     skipped, zeroed = small_report().averages, small_report(undefined="zero").averages

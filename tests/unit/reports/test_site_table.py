@@ -38,16 +38,16 @@ FEW = report(averages(0.7), [0.0, 30.0], [60.0, 70.0])
 NONE = report(NOTHING, [0.0, 0.0], [0.0, 0.0])
 
 
-def lines_of(by_site: dict[str, Any], model: str = "own") -> list[str]:
+def lines_of(by_site: dict[str, Any], model: str = "own", width: int = 80) -> list[str]:
     written = io.StringIO()
-    Console(file=written, width=80).print(site_table(site_rows(by_site), model))
+    Console(file=written, width=width).print(site_table(site_rows(by_site), model))
     return [" ".join(line.split()) for line in written.getvalue().splitlines()]
 
 
 def test_rows_are_sites_then_mean_and_deviation():
     rows = site_rows(block(East=MANY, West=FEW))
     assert [row["site"] for row in rows] == ["East", "West", "mean", "deviation"]
-    counts = {"classes": 1, "images": 1_200, "fewest_positives": 40}
+    counts = {"interval": None, "classes": 1, "images": 1_200, "fewest_positives": 40}
     assert rows[0] == {"site": "East", **averages(0.9), **counts}
     assert rows[1]["fewest_positives"] == 0  # annotated, and never present
     assert rows[2]["macro_auc"] == 0.8
@@ -75,3 +75,17 @@ def test_many_sites_are_left_to_the_result_file():
     assert not any(line.startswith("site 1 ") for line in lines)
     assert "mean 80.0 25.0 – –" in lines
     assert "over 21 sites; result.json lists each of them" in lines
+
+
+def test_a_site_that_can_test_no_class_has_no_averages():
+    """Results of earlier versions give 100 % over 0 classes, of positives alone."""
+    perfect = NOTHING | {"map": 1.0, "macro_f1": 1.0}
+    old = report(perfect, [30.0, 0.0], [0.0, 0.0]) | {"defined": {"macro_auc": 0}}
+    assert "South – – – – 0 1,200 30" in lines_of(block(East=MANY, South=old))
+
+
+def test_the_interval_of_a_sites_macro_auc():
+    by_site = block(East=MANY, West=FEW)
+    interval = {"low": 0.8125, "high": 0.9575}
+    by_site["intervals"] = {"East": {"averages": {"macro_auc": interval}}}
+    assert "East 90.0 [81.2, 95.8] 25.0 – – 1 1,200 40" in lines_of(by_site, width=120)

@@ -14,6 +14,8 @@ from fedquilt.reports.tables import (
     average_table,
     class_rows,
     class_table,
+    decision_table,
+    shown_intervals,
     status_rows,
     status_table,
 )
@@ -111,3 +113,38 @@ def test_annotation_status():
     lines = [line.split() for line in text_of(status_table(rows)).splitlines()]
     assert ["annotates", "90.0", "80.0", "70.0", "60.0", "3"] in lines
     assert ["does", "not", "annotate", "–", "–", "–", "–", "–"] in lines
+
+
+def intervals_of(auc: dict[str, list[float | None]]) -> dict[str, Any]:
+    rate = {"value": [0.5, None], "low": [0.25, None], "high": [0.75, None]}
+    rates = dict.fromkeys(("sensitivity", "specificity", "ppv", "npv"), rate)
+    return {
+        "positive_patients": [20, 3],
+        "negative_patients": [50, 90],
+        "per_class": {"auc": auc, **rates},
+        "averages": {"macro_auc": {"value": 0.75, "low": 0.7, "high": 0.8}},
+    }
+
+
+INTERVALS = intervals_of({"value": [0.9, 0.6], "low": [0.8, None], "high": [0.96, None]})
+
+
+def test_intervals_stand_beside_their_numbers():
+    rows = class_rows({"global": report([0.9, 0.6])}, ANNOTATORS, INTERVALS)
+    assert rows[0]["intervals"]["auc"] == {"value": 0.9, "low": 0.8, "high": 0.96}
+    assert (rows[1]["positive_patients"], rows[1]["negative_patients"]) == (3, 90)
+    shown = text_of(class_table(rows, AVERAGES, client_count=2, intervals=INTERVALS))
+    assert "90.0 [80.0, 96.0]" in shown
+    assert "75.0 [70.0, 80.0]" in shown
+    assert "60.0 [" not in shown  # undefined ends are not shown
+    shown = text_of(decision_table(rows))
+    assert "50.0 [25.0, 75.0]" in shown
+    assert "40.0" in shown  # the prevalence, 40 of 100
+    assert "hold at the prevalence" in shown
+
+
+def test_which_intervals_are_shown():
+    assert shown_intervals({"reports": {}}) is None  # of an earlier version
+    assert shown_intervals({"intervals": {"global": INTERVALS}}) is INTERVALS
+    own = {"intervals": {"a": {}, "b": {}}, "mean_intervals": INTERVALS}
+    assert shown_intervals(own) is INTERVALS

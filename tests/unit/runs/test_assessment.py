@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +14,8 @@ from fedquilt.data.partitions.iid import Iid
 from fedquilt.data.partitions.natural import Natural
 from fedquilt.metrics.evaluation import Evaluation
 from fedquilt.runs.assessment import SiteAssessment, SiteSamples, reports_by_site, samples_by_site
+from fedquilt.runs.intervals import site_intervals
+from fedquilt.runs.scores import Scores
 
 #             site, mass, cyst (None: not annotated), probability of mass, of cyst
 IMAGES = (
@@ -116,3 +120,45 @@ def test_mean_and_deviation_are_over_clients_with_a_defined_metric():
     without_images = SiteAssessment("own", {"North": reports["North"]}, {}).to_dict()
     assert without_images["mean"]["bacc"] is None
     assert without_images["client_count"]["bacc"] == 0
+
+
+def test_a_class_without_negatives_is_excluded_from_a_sites_averages():
+    """Of positives alone AP is 1.0, and F1 too if all are called: 100 % of nothing."""
+    test = replace(TEST, labels=torch.ones_like(TEST.labels))
+    report = reports_by_site(torch.ones(7, 2), test, rows(), Evaluation())["West"]
+    assert report.per_class["ap"] == (1.0, 1.0)
+    assert report.defined == dict.fromkeys(report.defined, 0)
+    stored = report.to_dict()
+    for name in ("macro_auc", "map", "bacc", "macro_f1", "class_precision", "class_recall"):
+        assert stored["averages"][name] is None, name
+    assert stored["averages"]["class_f1"] is None
+    assert stored["averages"]["overall_f1"] == 1.0  # of all calls, which are right
+
+
+def test_the_auc_over_sites():
+    """Two sites with the same images have no variance between them; a third is too small."""
+    positive = np.tile([1, 1, 0, 0], 10)[:, None]
+    logits = (np.arange(40) % 7 + 2 * positive[:, 0]).astype(np.float32)[:, None]
+    twice = np.concatenate([logits, logits, logits[:4]])
+    labels = np.concatenate([positive, positive, positive[:4]]).astype(np.uint8)
+    scores = Scores(
+        part="test",
+        round=1,
+        classes=("mass",),
+        ids=tuple(map(str, range(84))),
+        labels=labels,
+        known=np.ones((84, 1), dtype=bool),
+        logits={"global": twice},
+    )
+    sites = {
+        "East": torch.arange(40),
+        "West": torch.arange(40, 80),
+        "South": torch.arange(80, 84),
+    }
+    found = site_intervals(scores, sites, dict.fromkeys(sites, "global"))
+    east, west = (found["intervals"][site]["per_class"]["auc"] for site in ("East", "West"))
+    assert east == west
+    over = found["auc_over_sites"]["mass"]
+    assert (over["sites"], over["between"]) == (2, 0)
+    assert over["mean"] == pytest.approx(east["value"][0])
+    assert found["intervals"]["South"]["positives"] == [2]

@@ -26,6 +26,7 @@ from fedquilt.privacy.sent_parts import example_data
 from fedquilt.reports.html.card import Card, keep_card
 from fedquilt.reports.html.run_report import try_run_report
 from fedquilt.runs.assessment import GLOBAL
+from fedquilt.runs.intervals import result_intervals
 from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.scores import MAX_BYTES, Scores, logits_size, too_large, write_scores
@@ -139,16 +140,18 @@ class ServerRun:
             return None
         return report_on(torch.sigmoid(logits), self._test, self.study.recipe.evaluation)
 
-    def _keep_scores(self, logits: Tensor | None) -> None:
+    def _intervals(self, logits: Tensor | None) -> dict[str, Any]:
+        """Return the intervals for the result, and keep the scores they are computed from."""
         if self._test is None or logits is None:
-            return
+            return {}
+        rounds, recipe = self.task.round_count, self.study.recipe
+        scores = Scores.of(self._test, {GLOBAL: logits}, part="test", round_count=rounds)
         size = logits_size(len(logits), len(self.task.classes), models=1)
         if size > MAX_BYTES:
             self._notice(too_large(self.folder.path, size))
-            return
-        rounds = self.task.round_count
-        scores = Scores.of(self._test, {GLOBAL: logits}, part="test", round_count=rounds)
-        write_scores(self.folder.path, scores)
+        else:
+            write_scores(self.folder.path, scores)
+        return result_intervals(scores, recipe.evaluation, recipe.seed)
 
     def _evaluate(self, server: State) -> RoundMetrics | None:
         report = self._report(self._logits(server))
@@ -179,12 +182,9 @@ class ServerRun:
                 f"{name} did not receive the final model ({why}); it has an earlier round's"
             )
         logits = self._logits(self._server)
-        self._keep_scores(logits)
         history = self.folder.history.read()
-        write_json(
-            self.folder.result,
-            study_result(self.study, history, self._report(logits), missed),
-        )
+        result = study_result(self.study, history, self._report(logits), missed)
+        write_json(self.folder.result, result | self._intervals(logits))
         self._write_report()
 
     def _write_report(self) -> None:

@@ -1,0 +1,91 @@
+"""Intervals of a run's models for result.json: on all test images, and at each site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import exp, log
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedquilt.metrics import nan_to_none
+from fedquilt.metrics.across_sites import random_effects
+from fedquilt.metrics.class_intervals import auc_intervals, mean_intervals, model_intervals
+from fedquilt.metrics.counts import predict
+from fedquilt.metrics.evaluation import Evaluation
+from fedquilt.metrics.labelled_images import LabelledImages
+from fedquilt.metrics.placements import Influence
+from fedquilt.runs.scores import Scores
+
+MIN_SITE_POSITIVES = 10  # of a class at a site, to count in the mean over sites
+
+
+def scored_images(scores: Scores) -> LabelledImages:
+    """Labels, mask and patients of scores, as the statistics take them."""
+    return LabelledImages.of(scores.labels, scores.known, scores.patients, scores.sites)
+
+
+def result_intervals(scores: Scores, settings: Evaluation, seed: int) -> dict[str, Any]:
+    """Return ``intervals`` by model and, of several models, ``mean_intervals`` of their mean AUC.
+
+    Undefined numbers are None.
+    """
+    images, classes = scored_images(scores), scores.classes
+    found: dict[str, Any] = {"intervals": {}}
+    for name, logits in scores.logits.items():
+        probabilities = torch.sigmoid(torch.from_numpy(logits))
+        predicted = predict(probabilities, settings.threshold, settings.strict).numpy()
+        found["intervals"][name] = model_intervals(images, logits, predicted, classes, seed=seed)
+    if len(scores.logits) > 1:
+        found["mean_intervals"] = mean_intervals(images, [*scores.logits.values()], classes)
+    plain: dict[str, Any] = nan_to_none(found)
+    return plain
+
+
+def site_intervals(
+    scores: Scores, sites: Mapping[str, Tensor], model_of: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the AUC's intervals at each site, and its mean over sites with random effects.
+
+    Args:
+        scores: of all test images.
+        sites: the test images of each site.
+        model_of: the model that is judged at each site.
+    """
+    at_sites, influences = {}, []
+    for site, model in model_of.items():
+        rows = sites[site].numpy()
+        patients = None if scores.patients is None else scores.patients[rows]
+        images = LabelledImages.of(scores.labels[rows], scores.known[rows], patients)
+        own = list(images.influences([scores.logits[model][rows]]))
+        at_sites[site] = auc_intervals(images, scores.classes, own)
+        influences.append(own)
+    over_sites = {
+        name: _over_sites(of_class)
+        for name, of_class in zip(scores.classes, zip(*influences, strict=True))
+    }
+    plain: dict[str, Any] = nan_to_none({"intervals": at_sites, "auc_over_sites": over_sites})
+    return plain
+
+
+def _over_sites(of_sites: Sequence[Influence]) -> dict[str, Any] | None:
+    """The mean AUC over the sites that can judge a class, made on the log-odds; None below two."""
+    usable = [
+        each
+        for each in of_sites
+        if each.size.positives >= MIN_SITE_POSITIVES
+        and each.is_estimated
+        and 0 < each.auc < 1
+        and each.variance > 0
+    ]
+    if len(usable) < 2:
+        return None
+    aucs = np.array([each.auc for each in usable])
+    slopes = aucs * (1 - aucs)
+    variances = np.array([each.variance for each in usable]) / slopes**2
+    found = random_effects([log(a / (1 - a)) for a in aucs], variances.tolist())
+    mean, low, high = (1 / (1 + exp(-x)) for x in (found.mean, found.low, found.high))
+    between = found.between**0.5  # a standard deviation of log-odds
+    return {"mean": mean, "low": low, "high": high, "between": between, "sites": len(usable)}

@@ -73,6 +73,8 @@ def test_average_precision():
     found = ap_interval(average_precision(T, POSITIVE), 6)
     assert (found.low, found.high) == near(0.297138472, 0.935483284)
     assert ap_interval(1.0, 6)[1:3] == near(0.609665712, 1)  # Wilson's, of 6 of 6
+    assert ap_interval(0.997, 12)[1:3] == near(*wilson(0.997 * 12, 12))  # not 0.06 to 1
+    assert ap_interval(0.997, 12).low == pytest.approx(0.752989, abs=5e-7)
     assert np.isnan(average_precision(S, np.zeros(16, dtype=bool)))
 
 

@@ -121,10 +121,13 @@ def rate_interval(successes: Floats, trials: Floats, level: float = LEVEL) -> In
 
 
 def ap_interval(ap: float, positive_patients: float, level: float = LEVEL) -> Interval:
-    """Boyd, Eng & Page's logit interval (2013); Wilson's for an AP of 0 or 1."""
+    """Boyd, Eng & Page's logit interval (2013), or Wilson's for an AP close to 0 or 1.
+
+    The logit interval has no width limit there: an AP of 0.997 on 12 patients would get 0.06 to 1.
+    """
     if isnan(ap) or positive_patients <= 0:
         return UNDEFINED
-    if ap <= 0 or ap >= 1:
+    if positive_patients * ap * (1 - ap) < 1:
         low, high = wilson(ap * positive_patients, positive_patients, level)
         return Interval(ap, low, high, "wilson")
     low, high = logit_interval(ap, sqrt(ap * (1 - ap) / positive_patients), level)

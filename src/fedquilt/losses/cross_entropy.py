@@ -40,6 +40,15 @@ def masked_bce(
     return masked_mean(elementwise_bce(logits, targets, positive_weight), known)
 
 
+def labelled_cross_entropy(logits: Tensor, labels: Tensor, known: Tensor) -> Tensor:
+    """Cross-entropy of images of one class each, mean over those whose class is annotated.
+
+    ``logits`` are the log-odds of softmax probabilities, as the softmax head returns them.
+    """
+    positive = known & (labels == 1)
+    return masked_mean(-F.logsigmoid(logits), positive)
+
+
 def balance_weights(positives: Tensor, annotated: Tensor, cap: float) -> Tensor:
     """Return the weights of negatives and positives, (2, C); 1 where a class has none of a kind.
 

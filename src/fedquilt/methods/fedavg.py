@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from fedquilt.training.averaging import WeightedAveraging
 
@@ -17,3 +17,5 @@ class FedAvg(WeightedAveraging):
     """
 
     unannotated: Literal["negative", "skip"] = "negative"  # in the loss: as negatives, or masked
+
+    can_be_exclusive: ClassVar[bool] = True

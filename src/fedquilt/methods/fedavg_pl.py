@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedquilt.training.averaging import WeightedAveraging, or_negligible
 from fedquilt.training.method import Local
@@ -14,6 +15,8 @@ class FedAvgPL(WeightedAveraging):
 
     A client without annotated labels has nothing to learn from and gets no weight.
     """
+
+    can_be_exclusive: ClassVar[bool] = True
 
     def client_weight(self, local: Local) -> float:
         weight = super().client_weight(local)

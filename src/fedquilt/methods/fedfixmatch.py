@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
 from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
-from fedquilt.losses.cross_entropy import elementwise_bce, masked_bce, masked_mean
+from fedquilt.losses.cross_entropy import elementwise_bce, masked_mean
 from fedquilt.losses.pseudo_labels import is_confident
+from fedquilt.losses.soft_targets import make_targets
 from fedquilt.training.activity import LABELS_FILLED_IN, Activity, RunSize
 from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Local, State
@@ -37,6 +39,7 @@ class FedFixMatch(WeightedAveraging):
     gate: Literal["sample", "entry"] = "sample"  # must be confident: all of an image, or an entry
     strength: float = 1.0  # lambda_u: weight of the loss on the strong view
 
+    can_be_exclusive: ClassVar[bool] = True
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"fedlsm": {"head_rows": "annotated"}}
 
     def __post_init__(self) -> None:
@@ -57,11 +60,15 @@ class FedFixMatch(WeightedAveraging):
 
     def step_loss(self, local: Local, batch: Batch) -> tuple[Tensor, State]:
         weak, strong = (local.model(images).logits for images in batch.views)
-        labels, known = self.supervision(batch)
-        supervised = masked_bce(weak, labels, known, local.state["positive_weight"])
-        pseudo_labels = (weak.detach() > 0).to(strong.dtype)
-        entries = elementwise_bce(strong, pseudo_labels)
-        gated = self.gated(weak, known)
+        supervised = self.supervised_loss(local, weak, batch)
+        if self.one_class_per_image:  # an unlabelled image gets its most probable class
+            limits = (0.0, self.threshold)
+            winner = make_targets("single", batch.labels, batch.known, weak, limits)
+            gated, entries = winner.is_pseudo & (winner.targets == 1), -F.logsigmoid(strong)
+        else:
+            pseudo_labels = (weak.detach() > 0).to(strong.dtype)
+            gated = self.gated(weak, self.supervision(batch)[1])
+            entries = elementwise_bce(strong, pseudo_labels)
         state = {**local.state, FILLED_IN: local.state.get(FILLED_IN, 0) + gated.sum()}
         return supervised + self.strength * masked_mean(entries, gated), state
 

@@ -37,6 +37,7 @@ class FedLSR(FedAvg):
     both_sides: bool = True  # the divergence covers absent as well as present
     double_sigmoid: bool = False  # the port's cross-entropy: probabilities used as logits
 
+    can_be_exclusive: ClassVar[bool] = False
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "ported": {"double_sigmoid": True, "both_sides": False}
     }

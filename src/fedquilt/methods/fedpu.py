@@ -40,6 +40,7 @@ class FedPU(FedAvgPL):
     risk: Literal["non-negative", "softmax"] = "non-negative"  # per class, or one class per image
     softmax_weight: float = 1.0  # of the terms on unlabelled images in the softmax risk
 
+    can_be_exclusive: ClassVar[bool] = False  # its own form is risk = "softmax"
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "published": {"risk": "softmax", "weighting": "uniform", "positive_weight": "none"}
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
@@ -11,6 +12,7 @@ from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
 from fedquilt.losses.class_prior import Restriction, logit_scale
 from fedquilt.methods.fedavg import FedAvg
+from fedquilt.models.heads.softmax import log_odds
 from fedquilt.training.method import Local, State
 
 
@@ -24,7 +26,9 @@ class FedRS(FedAvg):
     Deviations: the paper scales the logits of a softmax, where classes compete. With one sigmoid
     per class, only the size of a row's own steps changes. Unannotated labels are treated as
     negatives, unlike in most methods here: if they were masked out, the scaling would have no
-    effect. The bias is scaled with its row; the authors' code drops it.
+    effect. The bias is scaled with its row; the authors' code drops it. With
+    ``one_class_per_image`` it is the softmax of the paper, whose logits are first shifted so that
+    their exponentials add up to 1.
     """
 
     alpha: float = 0.5  # factor of the logits of missing classes, 0 to 1
@@ -41,5 +45,9 @@ class FedRS(FedAvg):
         return super().init_client(data) | {"logit_scale": scale}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
-        restricted = local.model(batch.views[0]).logits * local.state["logit_scale"]
+        logits, scale = local.model(batch.views[0]).logits, local.state["logit_scale"]
+        if self.one_class_per_image:
+            restricted = log_odds(F.logsigmoid(logits) * scale)
+        else:
+            restricted = logits * scale
         return self.supervised_loss(local, restricted, batch)

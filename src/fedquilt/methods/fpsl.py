@@ -47,6 +47,7 @@ class FPSL(WeightedAveraging):
     head_lr: float | None = None  # of the inner head step, constant; left out: training.lr
     split_seed: int = 0  # of the halves, which are drawn once per client
 
+    can_be_exclusive: ClassVar[bool] = True
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "aggregation-only": {"decoupling": False},
     }

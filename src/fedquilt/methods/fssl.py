@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -14,7 +14,7 @@ from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights, without
 from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
-from fedquilt.losses.cross_entropy import masked_bce, masked_mean
+from fedquilt.losses.cross_entropy import masked_mean
 from fedquilt.losses.distillation import squared_gap
 from fedquilt.training.activity import Activity, RunSize, distilled
 from fedquilt.training.averaging import HeadRows, WeightedAveraging, mean_change, moved_buffers
@@ -36,6 +36,8 @@ class FSSL(WeightedAveraging):
     strength: float = 1.0  # lambda: of the consistency loss after the ramp
     ramp_rounds: int = 30  # rounds in which it grows to its full strength
     labelled_weight: float = 1.0  # rho: share of annotators in a head row; others have 1 - rho
+
+    can_be_exclusive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.labelled_weight <= 1:
@@ -63,8 +65,8 @@ class FSSL(WeightedAveraging):
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         logits = local.model(batch.views[0]).logits
-        labels, known = self.supervision(batch)
-        supervised = masked_bce(logits, labels, known, local.state["positive_weight"])
+        known = self.supervision(batch)[1]
+        supervised = self.supervised_loss(local, logits, batch)
         teacher = local.forward(local.received["weights"], batch.views[1]).logits
         weight: Tensor = self.strength * local.state["ramp"]
         return supervised + weight * masked_mean(squared_gap(logits, teacher), ~known)

@@ -40,6 +40,7 @@ class Moon(FedAvgPL):
             )
 
     def model_spec(self, wanted: ModelSpec) -> ModelSpec:
+        wanted = super().model_spec(wanted)
         if wanted.projection is not None:
             return wanted
         return replace(wanted, projection=self.projection)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,7 +12,8 @@ from torch import Tensor
 from fedquilt.core.errors import UserError
 from fedquilt.metrics.entries import Entries, read_entries
 
-Threshold: TypeAlias = float | Sequence[float] | Tensor
+# "largest": the class with the largest probability, for images of one class each
+Threshold: TypeAlias = float | Sequence[float] | Tensor | Literal["largest"]
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,13 @@ def count(
 
 
 def predict(scores: Tensor, threshold: Threshold, strict: bool) -> Tensor:
-    """(N, C) bool. The threshold is rounded to the scores' dtype, so float32 0.3 is at 0.3."""
+    """(N, C) bool. The threshold is rounded to the scores' dtype, so float32 0.3 is at 0.3.
+
+    Of equal largest scores, the first class is predicted.
+    """
+    if isinstance(threshold, str):
+        winner = scores.argmax(1, keepdim=True)
+        return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, winner, True)
     limit = torch.as_tensor(threshold, dtype=scores.dtype, device=scores.device)
     if limit.shape not in ((), scores.shape[1:]) or not limit.isfinite().all():
         raise UserError(

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.settings import added
 from fedquilt.core.tree import Weights, moved
 from fedquilt.data.augmentation.views import normalise
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.metrics import Report, score
+from fedquilt.metrics.counts import Threshold
 from fedquilt.models.network import Output
 from fedquilt.training.task import Task
 
@@ -25,6 +27,12 @@ class Evaluation:
     threshold: float = 0.5
     strict: bool = False  # True: positive only above the threshold, not at it
     batch_size: int = 256
+    exclusive: bool = added(False)  # predict only the most probable class, whatever the threshold
+
+    @property
+    def rule(self) -> Threshold:
+        """How classes are predicted, as :func:`fedquilt.metrics.score` takes it."""
+        return "largest" if self.exclusive else self.threshold
 
     def __post_init__(self) -> None:
         for name in ("every", "batch_size"):
@@ -88,6 +96,6 @@ def report_on(probabilities: Tensor, dataset: MultiLabelDataset, settings: Evalu
         dataset.labels,
         dataset.known,
         dataset.classes,
-        threshold=settings.threshold,
+        threshold=settings.rule,
         strict=settings.strict,
     )

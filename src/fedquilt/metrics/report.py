@@ -133,7 +133,8 @@ def score(
     """Score probabilities against the known labels; the three tensors are (N, C).
 
     Args:
-        threshold: one number, or one per class.
+        threshold: one number, one per class, or ``"largest"``: each image's most probable class
+            and no other; then ``subset_accuracy`` is the accuracy.
         strict: predict a class only above its threshold, not at it.
         zero_division: the value of an undefined precision, recall or F1 in an average; ``"nan"``
             makes the average undefined too, ``"skip"`` leaves the class out.

@@ -24,6 +24,7 @@ from fedquilt.data.validation import Validation
 from fedquilt.methods import all_methods
 from fedquilt.metrics.evaluation import Evaluation
 from fedquilt.models.spec import ModelSpec
+from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Method
 
 NOT_PATHS = ("random", "timm")  # values of model.weights that are not files
@@ -54,6 +55,16 @@ class Recipe:
                 raise UserError(f"{name} must be at least 1, found {getattr(self, name)}")
         if self.min_cell < 0:
             raise UserError(f"min_cell must be 0 or more, found {self.min_cell}")
+        method = self.method
+        if (
+            isinstance(method, WeightedAveraging)
+            and method.one_class_per_image
+            and not method.can_be_exclusive
+        ):
+            raise UserError(
+                f"method.one_class_per_image: {type(method).__name__} has no form for images of "
+                "one class each; leave it false"
+            )
         if self.cohort_size is not None and self.cohort_size < 1:
             raise UserError(f"cohort_size must be at least 1, found {self.cohort_size}")
 

@@ -177,7 +177,7 @@ def reports_by_site(
             test.labels[samples],
             test.known[samples],
             test.classes,
-            threshold=settings.threshold,
+            threshold=settings.rule,
             strict=settings.strict,
             zero_division="skip",
         ).over_testable_classes()

@@ -15,6 +15,7 @@ from fedquilt.core.errors import UserError
 from fedquilt.data.allocation import Allocation
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.metrics import Report, score
+from fedquilt.metrics.counts import Threshold
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.assessment import GLOBAL
 from fedquilt.runs.predictions import Prediction, predict_tensor
@@ -132,8 +133,8 @@ class Run:
         scores = Scores.of(test, logits, part="test", round_count=self.recipe.rounds)
         return write_scores(self.path, scores)
 
-    def _threshold(self, threshold: float | None) -> float:
-        return self.recipe.evaluation.threshold if threshold is None else threshold
+    def _threshold(self, threshold: float | None) -> Threshold:
+        return self.recipe.evaluation.rule if threshold is None else threshold
 
 
 def read_run(path: str | Path) -> Run:

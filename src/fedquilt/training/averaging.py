@@ -14,13 +14,15 @@ import torch
 from torch import Tensor
 
 from fedquilt.core.payload import Mean, Update
+from fedquilt.core.settings import added
 from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights, add, flatten, sub, zeros_like
 from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
 from fedquilt.losses.class_prior import PositiveWeight, positive_weight
-from fedquilt.losses.cross_entropy import masked_bce
+from fedquilt.losses.cross_entropy import labelled_cross_entropy, masked_bce
 from fedquilt.models.network import Layout
+from fedquilt.models.spec import ModelSpec
 from fedquilt.training.method import Local, Method, State
 from fedquilt.training.parts import MeanPart, head_rows_mean
 from fedquilt.training.provenance import Provenance
@@ -136,8 +138,15 @@ class WeightedAveraging(Method):
     weighting: Weighting = "samples"  # of clients, for everything but head rows
     head_rows: HeadRows = "all"  # as the body; of annotators only; by annotated images or positives
     server_step: ServerOptimizer = ServerOptimizer()  # applies the mean change to the weights
+    one_class_per_image: bool = added(False)  # softmax and cross-entropy instead of sigmoids
 
     also_broadcast: ClassVar[tuple[str, ...]] = ()  # keys of the server's state, besides the parts
+
+    can_be_exclusive: ClassVar[bool] = False  # has a form for ``one_class_per_image``
+
+    def model_spec(self, wanted: ModelSpec) -> ModelSpec:
+        wanted = super().model_spec(wanted)
+        return wanted.with_softmax() if self.one_class_per_image else wanted
 
     def shared(self, layout: Layout) -> Layout:
         """The weights that are averaged; override it to keep some private."""
@@ -153,6 +162,8 @@ class WeightedAveraging(Method):
         return {"weights": shared} | ({"velocity": velocity} if velocity else {}) | parts
 
     def init_client(self, data: ClientData) -> State:
+        if self.one_class_per_image:
+            data.require_one_class_per_image("leave method.one_class_per_image false")
         weight = positive_weight(
             self.positive_weight,
             data.positive_counts(),
@@ -183,6 +194,8 @@ class WeightedAveraging(Method):
         return self.supervised_loss(local, local.model(batch.views[0]).logits, batch)
 
     def supervised_loss(self, local: Local, logits: Tensor, batch: Batch) -> Tensor:
+        if self.one_class_per_image:  # no negatives, so ``unannotated`` has no effect
+            return labelled_cross_entropy(logits, batch.labels, batch.known)
         labels, known = self.supervision(batch)
         return masked_bce(logits, labels, known, local.state["positive_weight"])
 

@@ -159,6 +159,18 @@ def test_equal_logits_have_no_slope():
     assert fit_temperature(same) is None
 
 
+def test_every_sample_converges_to_a_zero_gradient():
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        logits = random.normal(0, random.uniform(0.1, 6), 40)
+        positive = random.random(40) < 1 / (1 + np.exp(-(1.5 * logits + 1)))
+        outcomes = outcomes_of_scores(logits, positive.astype(int), np.ones(40, bool))
+        line = fit_platt(outcomes)
+        assert line is not None
+        sums = newton_sums(outcomes, line, platt_targets(positive.sum(), 40 - positive.sum()))
+        assert abs(sums.residual) + abs(sums.residual_logit) < 1e-9
+
+
 def test_extreme_logits_converge():
     logits = np.array([-400.0, -90, -3, 2, 5, 80, 700, 650])
     labels = np.array([0, 0, 0, 1, 0, 1, 1, 0])

@@ -9,6 +9,7 @@ import typer
 
 from fedquilt.cli import own_data
 from fedquilt.cli.console import Notes, note, print_json, results, say
+from fedquilt.cli.decision_options import GivenThresholds, given_thresholds
 from fedquilt.cli.options import (
     DEFAULT_CACHE,
     AsJson,
@@ -16,10 +17,9 @@ from fedquilt.cli.options import (
     Client,
     Device,
     RunPath,
-    Threshold,
     require_device,
-    require_probability,
 )
+from fedquilt.cli.run_report import show_decisions
 from fedquilt.core.errors import UserError
 from fedquilt.reports.style import deviation_or_none, mean_or_none, percent
 from fedquilt.reports.tables import average_rows, average_table, class_rows, class_table
@@ -41,7 +41,7 @@ KeepScores = Annotated[
 def evaluate(
     run: RunPath,
     client: Client = None,
-    threshold: Threshold = None,
+    threshold: GivenThresholds = None,
     device: Device = "cpu",
     cache: Cache = DEFAULT_CACHE,
     keep_scores: KeepScores = False,
@@ -65,7 +65,7 @@ def evaluate(
     from fedquilt.runs.finished_run import read_run
 
     require_device(device)
-    require_probability(threshold)
+    given = given_thresholds(threshold)
     finished = read_run(run)
     if keep_scores and (options.given() or client):
         raise UserError(
@@ -77,14 +77,15 @@ def evaluate(
     if keep_scores:
         say(f"scores: {finished.keep_scores(dataset, device=device)}")
     models = [client] if client or not finished.models.clients else finished.models.clients
-    reports = {
-        model or "global": finished.evaluate(
-            [dataset], client=model, threshold=threshold, device=device
-        ).to_dict()
+    judged = {
+        model or "global": finished.judge([dataset], client=model, threshold=given, device=device)
         for model in models
     }
-    limit = finished.recipe.evaluation.threshold if threshold is None else threshold
-    _show(finished, reports, {"images": len(dataset)} | facts, limit, as_json=as_json)
+    reports = {name: report.to_dict() for name, (report, _) in judged.items()}
+    decisions = {name: found for name, (_, found) in judged.items()}
+    limit = given.get(None, finished.recipe.evaluation.threshold)
+    facts = {"images": len(dataset), **facts, "threshold": limit}
+    _show(finished, reports, decisions, facts, as_json=as_json)
 
 
 def _dataset(
@@ -119,12 +120,13 @@ def _dataset(
 def _show(
     finished: Run,
     reports: dict[str, Any],
+    decisions: dict[str, Any],
     facts: dict[str, Any],
-    threshold: float,
     *,
     as_json: bool,
 ) -> None:
     rows = class_rows(reports, finished.annotators)
+    threshold = facts["threshold"]
     columns = {
         name: [report["averages"][name] for report in reports.values()]
         for name in next(iter(reports.values()))["averages"]
@@ -132,12 +134,16 @@ def _show(
     averages = {name: mean_or_none(values) for name, values in columns.items()}
     spread = {name: deviation_or_none(values) for name, values in columns.items()}
     if as_json:
-        content = {"run": str(finished.path), **facts, "threshold": threshold}
-        print_json(content | {"classes": rows, "averages": averages, "reports": reports})
+        content = {"run": str(finished.path), **facts, "classes": rows}
+        content |= {"averages": averages, "reports": reports, "decisions": decisions}
+        print_json(content)
         return
     clients = len(finished.allocation.holdings)
     results.print(class_table(rows, averages, client_count=clients))
     results.print(average_table(average_rows(averages, spread)))
-    results.print(
-        f"{facts['images']:,} images; present: probability of at least {percent(threshold)} %"
-    )
+    for found in decisions.values() if len(decisions) == 1 else ():
+        show_decisions(found, found["quality"])
+    has_own = any("thresholds" in found for found in decisions.values())
+    elsewhere = " where no other is given" if has_own else ""
+    limit = f"present: probability of at least {percent(threshold)} %{elsewhere}"
+    results.print(f"{facts['images']:,} images; {limit}")

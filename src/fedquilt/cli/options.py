@@ -17,10 +17,6 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Cache = Annotated[Path, typer.Option(help="Cache folder for decoded images.")]
 Client = Annotated[str | None, typer.Option(help="Whose model to use, if each client has its own.")]
-Threshold = Annotated[
-    float | None,
-    typer.Option(help="Lowest probability of a present class. Default: the recipe's."),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
 
 Engine = Annotated[
@@ -67,8 +63,3 @@ def require_device(device: str) -> None:
         raise UserError(f"--device must be cpu or cuda, found {device!r}")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError("--device cuda: torch finds no CUDA device; use --device cpu")
-
-
-def require_probability(threshold: float | None) -> None:
-    if threshold is not None and not 0 <= threshold <= 1:
-        raise UserError(f"--threshold must be a probability from 0 to 1, found {threshold}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,14 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from fedquilt.cli.console import note, print_json, results, say
+from fedquilt.cli.decision_options import GivenThresholds, given_thresholds
 from fedquilt.cli.options import (
     AsJson,
     Client,
     Device,
     RunPath,
-    Threshold,
     require_device,
-    require_probability,
 )
 from fedquilt.core.errors import UserError
 from fedquilt.core.version import VERSION
@@ -58,7 +57,7 @@ def predict(
     images: Images,
     out: Out = None,
     client: Client = None,
-    threshold: Threshold = None,
+    threshold: GivenThresholds = None,
     device: Device = "cpu",
     attention: Attention = None,
     as_json: AsJson = False,
@@ -72,18 +71,16 @@ def predict(
     from fedquilt.runs.trained_models import open_models
 
     require_device(device)
-    require_probability(threshold)
+    given = given_thresholds(threshold)
     if out is not None and as_json:
         raise UserError("--out writes a file and --json prints; give one of them")
     models = open_models(run)
-    facts = _facts(models, client, threshold)
+    facts = _facts(models, client, given)
     target = _target(out, facts)
     listing = list_images(images)
     for line in listing.notes:
         note(line)
-    batches = predict_files(
-        models, listing.paths, client=client, threshold=threshold, device=device
-    )
+    batches = predict_files(models, listing.paths, client=client, threshold=given, device=device)
     shown = _Shown(to_screen=out is None and not as_json, keep=as_json)
     try:
         with target as file:
@@ -103,14 +100,21 @@ def predict(
     shown.report_errors(len(listing.paths))
 
 
-def _facts(models: TrainedModels, client: str | None, threshold: float | None) -> dict[str, Any]:
+def _facts(
+    models: TrainedModels, client: str | None, given: Mapping[str | None, float]
+) -> dict[str, Any]:
     """What traces a prediction back to its model."""
-    rule = models.card.get("thresholds", {}).get("rule", "fixed")
+    from fedquilt.runs.fitted_decisions import stored_decisions
+
+    entries = stored_decisions(models.card, models.model_name(client))
+    rule = entries.get("thresholds", {}).get("rule", "fixed")
+    by_hand = {name: number for name, number in given.items() if name is not None}
     return {
         "model": models.hash_of(client),
         "fedquilt": VERSION,
-        "rule": "fixed" if threshold is not None else rule,
-        "threshold": models.card["threshold"] if threshold is None else threshold,
+        "rule": "fixed" if None in given else rule,
+        "threshold": given.get(None, models.card["threshold"]),
+        **({"given_thresholds": by_hand} if by_hand else {}),
     }
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedquilt.cli import decision_options, own_data
 from fedquilt.cli import options as shared_options
-from fedquilt.cli import own_data
 from fedquilt.cli.console import Notes, note, print_json, say
 from fedquilt.cli.options import DEFAULT_CACHE, AsJson, Cache, Device, require_device
 from fedquilt.cli.progress import RunProgress
@@ -45,6 +45,9 @@ def run(
     resume: Resume = False,
     rounds: Rounds = None,
     seed: Seed = None,
+    threshold: decision_options.GivenThresholds = None,
+    threshold_rule: decision_options.ThresholdRules = None,
+    calibration: decision_options.Calibration = None,
     device: Device = "cpu",
     engine: shared_options.Engine = "auto",
     slots: shared_options.Slots = SLOTS,
@@ -74,6 +77,7 @@ def run(
     short = {"rounds": rounds, "seed": seed}
     overrides = [*(changes or []), *(f"{k}={v}" for k, v in short.items() if v is not None)]
     chosen, name = _choose(recipe, options, overrides, out if resume else None)
+    chosen = decision_options.with_decision_options(chosen, threshold, threshold_rule, calibration)
     if resume and out is None:
         raise UserError("--resume needs --out, the folder of the run to resume")
     folder = out or _new_folder(name, chosen.seed)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from fedquilt.cli.console import results
+from fedquilt.reports.decision_tables import (
+    calibration_rows,
+    calibration_table,
+    threshold_rows,
+    threshold_table,
+)
 from fedquilt.reports.site_table import site_rows, site_table
 from fedquilt.reports.tables import (
     average_rows,
@@ -39,12 +46,25 @@ def show_result(run: Run) -> None:
         results.print(site_table(site_rows(result["by_site"]), result["by_site"]["model"]))
     for sentence in result.get("idle", ()):
         results.print(Text.assemble(("warning: ", "yellow"), sentence), soft_wrap=True)
+    for name, quality in result.get("decisions", {}).items():
+        if name == "global":  # of clients' own models result.json has all
+            show_decisions(run.decisions(None), quality)
     sent = result["bytes_up"] / 1e6
     results.print(
         Text(f"{result['rounds']} rounds in {result['seconds']:.0f} s; clients sent {sent:.1f} MB")
     )
     _show_files(run)
     _show_next_commands(run)
+
+
+def show_decisions(stored: Mapping[str, Any], quality: Mapping[str, Any]) -> None:
+    """Show thresholds and calibration, and what they are worth on the images that were judged."""
+    if "thresholds" in stored:
+        of_classes = threshold_rows(stored["thresholds"], quality["thresholds"])
+        results.print(threshold_table(of_classes, stored["thresholds"]))
+    if "calibration" in stored:
+        of_classes = calibration_rows(stored["calibration"], quality["calibration"])
+        results.print(calibration_table(of_classes, stored["calibration"]))
 
 
 def _show_files(run: Run) -> None:

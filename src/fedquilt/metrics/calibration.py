@@ -187,7 +187,10 @@ def fit_offset(outcomes: Outcomes) -> float | None:
 def _descend(
     outcomes: Outcomes, targets: Targets, line: Line, step: Callable[[Line], Line]
 ) -> Line | None:
-    """Repeat Newton steps, each halved until the loss does not rise; None without a minimum."""
+    """Repeat Newton steps, each halved while it raises the loss; None without a minimum.
+
+    Close to the minimum the loss rises and falls by rounding alone, which halves no step.
+    """
     loss = _loss(outcomes, line, targets)
     for _ in range(ITERATIONS):
         try:
@@ -200,7 +203,7 @@ def _descend(
         while True:
             moved = Line(line.slope + share * change[0], line.intercept + share * change[1])
             lower = _loss(outcomes, moved, targets)
-            if lower <= loss or share < CONVERGED:
+            if lower <= loss + CONVERGED * (1 + abs(loss)) or share < CONVERGED:
                 break
             share /= 2
         if max(map(abs, change)) <= CONVERGED * (1 + abs(line.slope) + abs(line.intercept)):

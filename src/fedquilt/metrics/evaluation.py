@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,8 @@ from fedquilt.core.tree import Weights, moved
 from fedquilt.data.augmentation.views import normalise
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.metrics import Report, score
-from fedquilt.metrics.counts import Threshold
+from fedquilt.metrics.counts import Threshold, predict
+from fedquilt.metrics.decision_rules import DecisionRules
 from fedquilt.models.network import Output
 from fedquilt.training.task import Task
 
@@ -28,6 +30,7 @@ class Evaluation:
     strict: bool = False  # True: positive only above the threshold, not at it
     batch_size: int = 256
     exclusive: bool = added(False)  # predict only the most probable class, whatever the threshold
+    decisions: DecisionRules = added(DecisionRules())  # thresholds and calibration of each class
 
     @property
     def rule(self) -> Threshold:
@@ -40,6 +43,11 @@ class Evaluation:
                 raise UserError(
                     f"evaluation.{name} must be at least 1, found {getattr(self, name)}"
                 )
+        if self.exclusive and self.decisions.has_thresholds:
+            raise UserError(
+                "evaluation.exclusive predicts the most probable class, whatever the thresholds; "
+                "leave out evaluation.decisions.rule and by_class, or exclusive"
+            )
         if not 0 <= self.threshold <= 1:
             raise UserError(f"evaluation.threshold must be in 0..1, found {self.threshold}")
 
@@ -90,7 +98,13 @@ def evaluate(
     return report_on(probabilities, dataset, settings)
 
 
-def report_on(probabilities: Tensor, dataset: MultiLabelDataset, settings: Evaluation) -> Report:
+def report_on(
+    probabilities: Tensor,
+    dataset: MultiLabelDataset,
+    settings: Evaluation,
+    predicted: Tensor | None = None,
+) -> Report:
+    """Report on (N, C) probabilities; ``predicted`` are the decisions, if not by one threshold."""
     return score(
         probabilities,
         dataset.labels,
@@ -98,4 +112,33 @@ def report_on(probabilities: Tensor, dataset: MultiLabelDataset, settings: Evalu
         dataset.classes,
         threshold=settings.rule,
         strict=settings.strict,
+        predicted=predicted,
     )
+
+
+def called_present(
+    logits: Tensor, settings: Evaluation, classes: Sequence[str], thresholds: Mapping[str, Any]
+) -> Tensor:
+    """(N, C) bool: each class by its stored threshold, or by the recipe's one for all.
+
+    A fitted threshold is compared with the logit, which is exact, and reached by an equal one.
+    """
+    probabilities = torch.sigmoid(logits)
+    called = predict(probabilities, settings.rule, settings.strict)
+    limits = [_limit(thresholds.get(name), settings.threshold) for name in classes]
+    by_limit = predict(probabilities, limits, settings.strict)
+    for column, name in enumerate(classes):
+        if is_fitted(thresholds.get(name)):
+            called[:, column] = logits[:, column].double() >= thresholds[name]["logit"]
+        elif name in thresholds:
+            called[:, column] = by_limit[:, column]
+    return called
+
+
+def is_fitted(threshold: Mapping[str, Any] | None) -> bool:
+    """Whether a class's stored threshold was fitted, not set by hand or fallen back to."""
+    return threshold is not None and not {"fallback", "given"} & threshold.keys()
+
+
+def _limit(threshold: Mapping[str, Any] | None, fixed: float) -> float:
+    return fixed if threshold is None else float(threshold["probability"])

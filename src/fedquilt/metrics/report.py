@@ -119,7 +119,7 @@ class Report:
         )
 
 
-def score(
+def score(  # noqa: PLR0913
     probabilities: Tensor,
     labels: Tensor,
     known: Tensor,
@@ -129,6 +129,7 @@ def score(
     strict: bool = False,
     zero_division: ZeroDivision = 0.0,
     undefined: Undefined = "skip",
+    predicted: Tensor | None = None,
 ) -> Report:
     """Score probabilities against the known labels; the three tensors are (N, C).
 
@@ -140,11 +141,13 @@ def score(
             makes the average undefined too, ``"skip"`` leaves the class out.
         undefined: the same for AUC, AP and BACC; with ``"zero"`` only the undefined half of BACC
             is 0.
+        predicted: (N, C) bool, the decisions; None: by ``threshold``.
     """
     check_policies(zero_division, undefined)
     entries = read_entries(probabilities, labels, known)
     _check_classes_and_range(entries, classes)
-    predicted = predict(entries.scores, threshold, strict)
+    if predicted is None:
+        predicted = predict(entries.scores, threshold, strict)
     counts = count_predictions(entries, predicted)
     per_class = _per_class(entries, counts)
     averages = class_averages(per_class, zero_division, undefined)

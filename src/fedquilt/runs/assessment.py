@@ -17,7 +17,7 @@ from fedquilt.data.partitions.natural import Natural
 from fedquilt.data.partitions.partition import Partition
 from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.metrics import AnnotationStatus, Report, by_annotation_status, score
-from fedquilt.metrics.evaluation import Evaluation, predict_logits, report_on
+from fedquilt.metrics.evaluation import Evaluation, called_present, predict_logits, report_on
 from fedquilt.metrics.report import (
     class_mean_over_reports,
     count_over_reports,
@@ -30,6 +30,7 @@ from fedquilt.training.task import Task
 GLOBAL = "global"
 SiteSamples: TypeAlias = Mapping[str, Tensor]  # client -> (n,) int64: the test images of its site
 NO_SITES: SiteSamples = MappingProxyType({})
+NO_THRESHOLDS: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -122,18 +123,24 @@ def assess(
     settings: Evaluation,
     allocation: Allocation,
     sites: SiteSamples = NO_SITES,
+    thresholds: Mapping[str, Mapping[str, Any]] = NO_THRESHOLDS,
 ) -> Assessment:
-    """Evaluate the models on all test images and, if ``sites`` is not empty, on each site's."""
+    """Evaluate the models on all test images and, if ``sites`` is not empty, on each site's.
+
+    ``thresholds`` are those of each model's classes, where they differ from the recipe's one.
+    """
     reports: dict[str, Report] = {}
     at_sites: dict[str, Report] = {}
     kept: dict[str, Tensor] = {}
     for name, logits in logits_of_models:
         kept[name] = logits.cpu()
         probabilities = torch.sigmoid(logits).cpu()
-        reports[name] = report_on(probabilities, test, settings)
+        fitted = thresholds.get(name, {})
+        called = called_present(kept[name], settings, test.classes, fitted) if fitted else None
+        reports[name] = report_on(probabilities, test, settings, called)
         own = {name: sites[name]} if name in sites else {}
         evaluated = sites if name == GLOBAL else own
-        at_sites |= reports_by_site(probabilities, test, evaluated, settings)
+        at_sites |= reports_by_site(probabilities, test, evaluated, settings, called)
     by_site = None
     if at_sites:
         images = {name: len(sites[name]) for name in at_sites}
@@ -168,7 +175,11 @@ def samples_by_site(
 
 
 def reports_by_site(
-    probabilities: Tensor, test: MultiLabelDataset, sites: SiteSamples, settings: Evaluation
+    probabilities: Tensor,
+    test: MultiLabelDataset,
+    sites: SiteSamples,
+    settings: Evaluation,
+    predicted: Tensor | None = None,
 ) -> dict[str, Report]:
     """Report on one model at each site, given its probabilities (N, C) for all test images."""
     return {
@@ -180,6 +191,7 @@ def reports_by_site(
             threshold=settings.rule,
             strict=settings.strict,
             zero_division="skip",
+            predicted=None if predicted is None else predicted[samples],
         ).over_testable_classes()
         for name, samples in sites.items()
     }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
+from fedquilt.metrics.calibration import Calibrator, calibrator_from
 from fedquilt.metrics.counts import predict
+from fedquilt.metrics.evaluation import is_fitted
+from fedquilt.runs.fitted_decisions import Given, stored_decisions, with_given
 from fedquilt.runs.model_card import Card
 
 Decision: TypeAlias = Literal["present", "absent", "not judged"]
@@ -21,6 +24,7 @@ class ClassRule:
 
     probability: float | None  # the lowest of a present class
     logit: float | None = None  # of a fitted threshold, which is exact
+    calibrator: Calibrator | None = None  # from logit to calibrated probability
     why: str | None = None  # it is not judged, or its threshold is not fitted
 
 
@@ -42,6 +46,11 @@ class Decisions:
                 called[:, place] = logits[:, place].to(torch.float64) >= rule.logit
         return called
 
+    def calibrated(self, logits: Tensor) -> list[list[float | None]]:
+        """Return the calibrated probabilities (N, C); None where a class is not calibrated."""
+        columns = [_calibrated(rule, column) for rule, column in zip(self.rules, logits.T)]
+        return [list(row) for row in zip(*columns)]
+
     def words(self, present: Tensor) -> list[list[Decision]]:
         """Return the decisions (N, C) in words."""
         return [
@@ -50,34 +59,42 @@ class Decisions:
         ]
 
 
-def decisions(card: Card, model: str, threshold: float | None) -> Decisions:
+def decisions(card: Card, model: str, threshold: Given = None) -> Decisions:
     """Return the rules of a model.
 
     Args:
         card: what ``model.json`` holds.
         model: its name: a client, or the global model.
-        threshold: a probability for all classes, in place of the stored thresholds.
+        threshold: a probability for all classes or by class, in place of stored thresholds.
     """
-    fitted: dict[str, Any] = card.get("thresholds", {}).get("classes", {})
+    entries = with_given(stored_decisions(card, model), threshold, card["classes"])
+    fitted = entries.get("thresholds", {}).get("classes", {})
+    calibration = entries.get("calibration", {}).get("classes", {})
     annotated = set(card["annotated"].get(model, card["classes"]))
     rules = []
     for name in card["classes"]:
         if name not in annotated:
             rules.append(ClassRule(None, why=NOT_ANNOTATED))
-        elif threshold is not None:
-            rules.append(ClassRule(threshold))
         else:
-            rules.append(_rule(fitted.get(name), card["threshold"]))
+            rule = _rule(fitted.get(name), card["threshold"])
+            rules.append(replace(rule, calibrator=calibrator_from(calibration.get(name, {}))))
     return Decisions(tuple(rules), card["strict"])
 
 
-def _rule(fitted: dict[str, Any] | None, fixed: float) -> ClassRule:
-    if fitted is None:
+def _rule(stored: dict[str, Any] | None, fixed: float) -> ClassRule:
+    if stored is None:
         return ClassRule(fixed)
-    why = fitted.get("fallback")
-    if fitted.get("probability") is None:
+    why = stored.get("fallback")
+    if stored.get("probability") is None:
         return ClassRule(None, why=why or "no threshold was fitted")
-    return ClassRule(fitted["probability"], None if why else fitted["logit"], why)
+    exact = stored["logit"] if is_fitted(stored) else None
+    return ClassRule(stored["probability"], exact, why=why)
+
+
+def _calibrated(rule: ClassRule, logits: Tensor) -> list[float | None]:
+    if rule.calibrator is None:
+        return [None] * len(logits)
+    return [*rule.calibrator.probabilities(logits.double().numpy()).tolist()]
 
 
 def _word(rule: ClassRule, is_present: bool) -> Decision:

@@ -28,6 +28,14 @@ from fedquilt.runs.assessment import (
 )
 from fedquilt.runs.data_facts import DATA_FILE, data_facts
 from fedquilt.runs.environment import environment
+from fedquilt.runs.fitted_decisions import (
+    NOT_FITTED,
+    Found,
+    class_thresholds,
+    decision_results,
+    fit_decisions,
+    store_decisions,
+)
 from fedquilt.runs.intervals import result_intervals, site_intervals
 from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder
 from fedquilt.runs.run_folder import RunFolder
@@ -35,6 +43,7 @@ from fedquilt.runs.scores import MAX_BYTES, Scores, logits_size, too_large, writ
 from fedquilt.runs.simulation import Simulation, simulate
 from fedquilt.runs.trained_images import write_trained_images
 from fedquilt.runs.trained_models import save_models
+from fedquilt.runs.validation_scores import validation_scores
 from fedquilt.training.activity import ActivityTally, RunSize, most_in_a_round
 from fedquilt.training.method import State
 from fedquilt.training.rounds import start_server
@@ -77,6 +86,7 @@ def run(
     folder = RunFolder(out)
     with folder.begin(recipe, resume=resume):
         simulation = simulate(recipe, cache, splits, use_marked=folder.validates_on_marked(recipe))
+        recipe.evaluation.decisions.check_classes(simulation.task.classes)
         folder.keep(recipe, simulation.allocation)
         run_ = _Run(recipe, folder, simulation, device, options, observe)
         run_.restore()
@@ -162,12 +172,16 @@ class _Run:
         test, allocation = self.simulation.splits.test, self.simulation.allocation
         sites = samples_by_site(test, self.recipe.partition, clients)
         models = models_of(method, self.server, self.engine)
-        assessment = assess(self._logits(models), test, self.recipe.evaluation, allocation, sites)
+        fitted = self._fit_decisions(models)
+        settings, thresholds = self.recipe.evaluation, class_thresholds(fitted)
+        logits = self._logits(models)
+        assessment = assess(logits, test, settings, allocation, sites, thresholds)
         scores = Scores.of(test, assessment.logits, part="test", round_count=task.round_count)
         self._keep_scores(scores)
         held = self.simulation.allocation.holdings
         write_trained_images(self.folder.path, self.simulation.splits.train.images, held)
         save_models(self.folder, self.recipe, task, models)
+        store_decisions(self.folder, fitted)
         write_json(self.folder.path / DATA_FILE, data_facts(self.recipe, self.simulation))
         history = self.folder.history.read()
         result = {
@@ -180,8 +194,9 @@ class _Run:
             "spread_over_clients": assessment.spread,
             "reports": {name: report.to_dict() for name, report in assessment.reports.items()},
             "annotation_status": nan_to_none(assessment.annotation_status),
-            **result_intervals(scores, self.recipe.evaluation, self.recipe.seed),
+            **result_intervals(scores, settings, self.recipe.seed, thresholds),
             **self._by_site(assessment.by_site, scores, sites),
+            **decision_results(scores, fitted, settings),
             "pseudo_labels": self.audit.summary(),
             **self._activity(history),
             "bytes_up": sum(record["bytes_up"] for record in history),
@@ -206,6 +221,17 @@ class _Run:
             self.observe("notice", {"text": too_large(self.folder.path, size)})
         else:
             write_scores(self.folder.path, scores)
+
+    def _fit_decisions(self, models: Mapping[str, Weights]) -> dict[str, Found]:
+        """Fit thresholds and calibration of the served models, if the recipe asks for them."""
+        settings, task = self.recipe.evaluation, self.simulation.task
+        if settings.decisions.needs_validation and not self.simulation.validation:
+            text = NOT_FITTED.format(threshold=settings.threshold)
+            self.observe("notice", {"text": text})
+        scores = None
+        if self.simulation.validation and settings.decisions.needs_validation:
+            scores = validation_scores(self.simulation, self.engine, models, task.round_count)
+        return fit_decisions(settings, task.classes, list(models), scores)
 
     def _logits(self, models: Mapping[str, Weights]) -> Iterator[tuple[str, Tensor]]:
         images = self.simulation.splits.test.images

@@ -8,16 +8,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
 from fedquilt.data.allocation import Allocation
 from fedquilt.data.dataset import MultiLabelDataset
-from fedquilt.metrics import Report, score
-from fedquilt.metrics.counts import Threshold
+from fedquilt.metrics import Report, nan_to_none, score
+from fedquilt.metrics.evaluation import called_present
+from fedquilt.metrics.labelled_images import LabelledImages
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.assessment import GLOBAL
+from fedquilt.runs.fitted_decisions import (
+    Found,
+    Given,
+    decision_quality,
+    stored_decisions,
+    with_given,
+)
 from fedquilt.runs.predictions import Prediction, predict_tensor
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.scores import Scores, read_scores, write_scores
@@ -73,7 +83,7 @@ class Run:
         images: Tensor | Sequence[str | Path],
         *,
         client: str | None = None,
-        threshold: float | None = None,
+        threshold: Given = None,
         device: str = "cpu",
     ) -> Prediction:
         """Predict every class for every image.
@@ -81,7 +91,8 @@ class Run:
         Args:
             images: a uint8 tensor of shape (N, channels, height, width), or image files.
             client: the client whose model to use, if each client has its own.
-            threshold: the lowest probability of a present class; default: the model's own.
+            threshold: the lowest probability of a present class, of all classes or by class;
+                default: the model's own.
             device: where to compute.
         """
         pixels = images if isinstance(images, Tensor) else self.models.decode(images)
@@ -95,28 +106,56 @@ class Run:
         datasets: Sequence[MultiLabelDataset],
         *,
         client: str | None = None,
-        threshold: float | None = None,
+        threshold: Given = None,
         device: str = "cpu",
     ) -> Report:
         """Return one report on all data sets together; raise UserError if their classes differ."""
+        return self.judge(datasets, client=client, threshold=threshold, device=device)[0]
+
+    def judge(
+        self,
+        datasets: Sequence[MultiLabelDataset],
+        *,
+        client: str | None = None,
+        threshold: Given = None,
+        device: str = "cpu",
+    ) -> tuple[Report, Found]:
+        """Return the report, and what thresholds and calibration are worth on these images.
+
+        Args:
+            datasets: with the run's classes; they are judged together.
+            client: the client whose model to use, if each client has its own.
+            threshold: a probability for all classes, or by class; default: the stored ones.
+            device: where to compute.
+        """
         for data in datasets:
             if data.classes != self.classes:
                 raise UserError(
                     f"the run has the classes {', '.join(self.classes)}, the data have "
                     f"{', '.join(data.classes)}; give data with the same classes in the same order"
                 )
-        probabilities = [self.models.probabilities(d.images, client, device) for d in datasets]
+        logits = torch.cat([self.models.logits(d.images, client, device).cpu() for d in datasets])
+        labels = torch.cat([data.labels for data in datasets])
         known = torch.cat([data.known for data in datasets])
-        return score(
-            torch.cat(probabilities),
-            torch.cat([data.labels for data in datasets]),
+        entries, settings = self.decisions(client, threshold), self.recipe.evaluation
+        thresholds = entries.get("thresholds", {}).get("classes", {})
+        report = score(
+            torch.sigmoid(logits),
+            labels,
             known,
             self.classes,
-            threshold=self._threshold(threshold),
-            strict=self.recipe.evaluation.strict,
             # A class that nobody annotated was not judged: it is no 0 in an average.
             zero_division=0.0 if bool(known.any(0).all()) else "skip",
+            predicted=called_present(logits, settings, self.classes, thresholds),
         )
+        images = LabelledImages.of(labels.numpy(), known.numpy(), _patients_of(datasets))
+        quality = decision_quality(images, logits.numpy(), self.classes, entries, settings)
+        return report, nan_to_none({**entries, "quality": quality})
+
+    def decisions(self, client: str | None, threshold: Given = None) -> Found:
+        """Return the thresholds and the calibration of a model, with those set by hand."""
+        stored = stored_decisions(self.models.card, GLOBAL if client is None else client)
+        return with_given(stored, threshold, self.classes)
 
     @cached_property
     def scores(self) -> Scores:
@@ -133,8 +172,15 @@ class Run:
         scores = Scores.of(test, logits, part="test", round_count=self.recipe.rounds)
         return write_scores(self.path, scores)
 
-    def _threshold(self, threshold: float | None) -> Threshold:
-        return self.recipe.evaluation.rule if threshold is None else threshold
+
+def _patients_of(datasets: Sequence[MultiLabelDataset]) -> npt.NDArray[np.int64] | None:
+    """Number the patients of all images; None if any data set does not know them."""
+    names: list[str] = []
+    for data in datasets:
+        if data.groups is None:
+            return None
+        names += data.groups
+    return np.unique(names, return_inverse=True)[1].astype(np.int64)
 
 
 def read_run(path: str | Path) -> Run:

@@ -13,10 +13,10 @@ from torch import Tensor
 from fedquilt.metrics import nan_to_none
 from fedquilt.metrics.across_sites import random_effects
 from fedquilt.metrics.class_intervals import auc_intervals, mean_intervals, model_intervals
-from fedquilt.metrics.counts import predict
-from fedquilt.metrics.evaluation import Evaluation
+from fedquilt.metrics.evaluation import Evaluation, called_present
 from fedquilt.metrics.labelled_images import LabelledImages
 from fedquilt.metrics.placements import Influence
+from fedquilt.runs.assessment import NO_THRESHOLDS
 from fedquilt.runs.scores import Scores
 
 MIN_SITE_POSITIVES = 10  # of a class at a site, to count in the mean over sites
@@ -27,16 +27,22 @@ def scored_images(scores: Scores) -> LabelledImages:
     return LabelledImages.of(scores.labels, scores.known, scores.patients, scores.sites)
 
 
-def result_intervals(scores: Scores, settings: Evaluation, seed: int) -> dict[str, Any]:
+def result_intervals(
+    scores: Scores,
+    settings: Evaluation,
+    seed: int,
+    thresholds: Mapping[str, Mapping[str, Any]] = NO_THRESHOLDS,
+) -> dict[str, Any]:
     """Return ``intervals`` by model and, of several models, ``mean_intervals`` of their mean AUC.
 
+    ``thresholds`` are those of each model's classes, where they differ from the recipe's one.
     Undefined numbers are None.
     """
     images, classes = scored_images(scores), scores.classes
     found: dict[str, Any] = {"intervals": {}}
     for name, logits in scores.logits.items():
-        probabilities = torch.sigmoid(torch.from_numpy(logits))
-        predicted = predict(probabilities, settings.threshold, settings.strict).numpy()
+        fitted = thresholds.get(name, {})
+        predicted = called_present(torch.from_numpy(logits), settings, classes, fitted).numpy()
         found["intervals"][name] = model_intervals(images, logits, predicted, classes, seed=seed)
     if len(scores.logits) > 1:
         found["mean_intervals"] = mean_intervals(images, [*scores.logits.values()], classes)

@@ -14,6 +14,7 @@ from fedquilt.data.images.bad_image import NEEDS_PYDICOM, BadImage
 from fedquilt.data.images.decoding import decode_image
 from fedquilt.data.parallel import in_parallel
 from fedquilt.runs.decisions import Decisions, decisions
+from fedquilt.runs.fitted_decisions import Given
 from fedquilt.runs.trained_models import TrainedModels
 
 BATCH = 32  # files whose images are predicted together, while threads decode the next ones
@@ -37,9 +38,10 @@ class Prediction:
     def by_image(self) -> Iterator[list[dict[str, Any]]]:
         """Yield the rows of every image."""
         words = self.decisions.words(self.present)
+        calibrated = self.decisions.calibrated(self.logits)
         limits = [rule.probability for rule in self.decisions.rules]
         for image, *numbers, decided in zip(
-            self.images, self.logits.tolist(), self.probabilities.tolist(), words
+            self.images, self.logits.tolist(), self.probabilities.tolist(), calibrated, words
         ):
             yield [
                 {
@@ -47,11 +49,11 @@ class Prediction:
                     "class": name,
                     "logit": logit,
                     "probability": probability,
-                    "calibrated": None,
+                    "calibrated": believable,
                     "threshold": limit,
                     "decision": decision,
                 }
-                for name, logit, probability, limit, decision in zip(
+                for name, logit, probability, believable, limit, decision in zip(
                     self.classes, *numbers, limits, decided
                 )
             ]
@@ -80,7 +82,7 @@ class FileBatch:
 
 
 def predict_tensor(
-    models: TrainedModels, images: Tensor, client: str | None, threshold: float | None, device: str
+    models: TrainedModels, images: Tensor, client: str | None, threshold: Given, device: str
 ) -> Prediction:
     """Predict every class for uint8 images (N, channels, height, width)."""
     names = tuple(map(str, range(len(images))))
@@ -93,7 +95,7 @@ def predict_files(
     paths: Sequence[Path],
     *,
     client: str | None = None,
-    threshold: float | None = None,
+    threshold: Given = None,
     device: str = "cpu",
 ) -> Iterator[FileBatch]:
     """Decode and predict the files, in order; a bad file does not stop the others."""

@@ -60,7 +60,7 @@ def test_one_client_can_be_chosen(personal: Run):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--threshold", "2"], "--threshold must be a probability from 0 to 1, found 2.0"),
+        (["--threshold", "2"], "--threshold must be a probability from 0 to 1, found 2"),
         (["--labels", "some.csv"], "own data need both --data"),
         (["--client", "client-0"], "one global model"),
         (["--device", "gpu"], "--device must be cpu or cuda"),

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from fedquilt.core.errors import UserError
 from fedquilt.runs.decisions import NOT_ANNOTATED, decisions
 
 LOGITS = torch.tensor([[-2.0, 0.0, 3.0, 0.0], [-2.5, -0.1, -3.0, 0.0]])
@@ -65,3 +66,26 @@ def test_the_fitted_logit_is_exact_where_probabilities_are_equal():
     rules = decisions(only | {"thresholds": {"classes": classes}}, "global", None)
     logits = torch.tensor([[17.0], [18.0]])
     assert rules.present(logits, torch.sigmoid(logits)).tolist() == [[False], [True]]
+
+
+def test_thresholds_by_hand_for_some_classes():
+    rules = decisions(card(), "global", {"a": 0.9, "c": 0.9})
+    assert [rule.probability for rule in rules.rules] == [0.9, 0.5, 0.9, None]
+    assert words(rules)[0] == ["absent", "present", "present", "not judged"]
+    with pytest.raises(UserError, match="no class 'e'"):
+        decisions(card(), "global", {"e": 0.9})
+
+
+def test_calibrated_probabilities():
+    fits = {"a": {"slope": 2.0, "intercept": 1.0}, "b": {"fallback": "3 positive patients"}}
+    rules = decisions(card(calibration={"method": "platt", "classes": fits}), "global")
+    found = rules.calibrated(LOGITS)
+    assert found[0] == [pytest.approx(1 / (1 + math.exp(3))), None, None, None]
+    assert rules.calibrated(LOGITS[:0]) == []
+
+
+def test_a_clients_own_model_has_its_own_thresholds():
+    own = {"thresholds": {"rule": "youden", "classes": {"d": {"logit": 1.0, "probability": 0.73}}}}
+    rules = decisions(card(by_client={"East": own}), "East")
+    assert rules.rules[3].logit == 1.0
+    assert words(rules)[0][3] == "absent"

@@ -18,6 +18,7 @@ EXTRA_OF = {
     "deploy": "deploy",
     "data/images/dicom.py": "dicom",
     "data/sources/rsna_ich": "dicom",
+    "runs/export": "onnx",
 }
 
 

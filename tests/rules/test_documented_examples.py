@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from support.markdown_pages import PAGES, ROOT, blocks, code_spans, page_id
+from support.model_folders import make_model_folder
 from support.tiny_federation import make_federation
 from typer.core import TyperGroup
 from typer.main import get_command
@@ -28,6 +29,9 @@ from fedquilt.models.spec import ModelSpec
 from fedquilt.recipes.catalogue import recipe_paths
 from fedquilt.recipes.recipe import Recipe, read_recipe
 from fedquilt.recipes.source_docs import read_class
+from fedquilt.runs.export.deployable import to_export
+from fedquilt.runs.export.onnx_file import export_onnx
+from fedquilt.runs.predictions import predict_files
 from fedquilt.training.method import Method
 
 
@@ -101,6 +105,24 @@ def test_program_of_the_quickstart_runs(
     monkeypatch.chdir(tmp_path)
     runpy.run_path("program.py")
     assert 0 <= float(capsys.readouterr().out) <= 1
+
+
+def test_program_of_the_export_page_gives_predicts_probabilities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (program,) = blocks("docs/guides/export.md", "python")
+    models = make_model_folder(tmp_path / "run", ModelSpec())
+    export_onnx(to_export(models, None), tmp_path / "study.onnx")
+    (tmp_path / "images").mkdir()
+    Image.linear_gradient("L").save(tmp_path / "images" / "003.png")
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path("program.py")
+    printed = capsys.readouterr().out
+    (batch,) = predict_files(models, [Path("images/003.png")])
+    for row in batch.prediction.rows():
+        shown = printed.partition(f"{row['class']!r}: np.float32(")[2].partition(")")[0]
+        assert float(shown) == pytest.approx(row["probability"], abs=1e-6)
 
 
 def _shown_commands() -> set[str]:

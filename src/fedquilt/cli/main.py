@@ -14,6 +14,7 @@ from fedquilt.cli import (
     demo,
     deploy,
     evaluate,
+    export,
     predict,
     report,
     reproduce,
@@ -71,6 +72,7 @@ app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
+app.command("export")(export.export)
 app.add_typer(data.app, name="data")
 app.add_typer(deploy.app, name="deploy")
 app.add_typer(site.app, name="site")

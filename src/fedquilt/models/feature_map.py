@@ -31,5 +31,5 @@ def feature_map(backbone: nn.Module, images: Tensor) -> Tensor:
     if features.ndim == 3:  # a transformer's tokens, possibly after a class token
         patches = features[:, int(getattr(backbone, "num_prefix_tokens", 0)) :]
         side = math.isqrt(patches.shape[1])
-        return patches.transpose(1, 2).reshape(len(patches), width, side, -1)
+        return patches.transpose(1, 2).reshape(patches.shape[0], width, side, -1)
     return features if features.shape[1] == width else features.permute(0, 3, 1, 2)

@@ -58,7 +58,7 @@ class CTranHead(MapHead):
     def forward(self, feature_map: Tensor, states: Tensor | None = None) -> Output:
         """``states`` are (B, C), see ``losses/label_states.py``; all unknown by default."""
         positions = feature_map.flatten(2).transpose(1, 2)  # (B, height * width, d)
-        tokens = self.norm(torch.cat([positions, self.label_tokens(len(positions), states)], 1))
+        tokens = self.norm(torch.cat([positions, self.label_tokens(positions.shape[0], states)], 1))
         for layer in self.layers:
             tokens = layer(tokens)
         label_features = tokens[:, positions.shape[1] :]  # (B, C, d)

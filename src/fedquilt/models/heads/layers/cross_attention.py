@@ -53,4 +53,4 @@ class CrossAttention(nn.Module):
         projected = self.query(queries).unflatten(-1, (self.head_count, -1)).transpose(0, 1)
         both = self.key_value(tokens).unflatten(-1, (2, self.head_count, -1))
         keys, values = both.permute(2, 0, 3, 1, 4)
-        return projected.expand(len(tokens), -1, -1, -1), keys, values
+        return projected.expand(tokens.shape[0], -1, -1, -1), keys, values

@@ -35,7 +35,7 @@ class EdgeConvolution(nn.Module):
 
     def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
         """Nodes (B, C, narrow) become (B, C, wide); edges are (C, C, 4), from first to second."""
-        count = len(edges)
+        count = edges.shape[0]
         matrices = torch.tanh(self.edge(edges)).view(count, count, *self.shape)
         messages = nodes.transpose(0, 1)[:, None] @ matrices  # (from, to, B, wide)
         diagonal = torch.eye(count, dtype=torch.bool, device=edges.device)[:, :, None, None]

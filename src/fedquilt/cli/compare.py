@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedquilt.cli.console import note, print_json, results, say
 from fedquilt.cli.options import AsJson
 from fedquilt.core.errors import UserError
+
+if TYPE_CHECKING:
+    from fedquilt.runs.finished_run import Run
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")]
 Metrics = Annotated[
@@ -19,27 +23,84 @@ Metrics = Annotated[
 Picture = Annotated[Path | None, typer.Option(help="Also draw the comparison as this PNG file.")]
 
 
+AcrossDataSets = Annotated[
+    bool,
+    typer.Option("--across-data-sets", help="Rank methods over data sets (Friedman, Nemenyi)."),
+]
+Form = Annotated[
+    str | None,
+    typer.Option("--format", help="Print csv, markdown or latex instead of tables."),
+]
+
+
 def compare(
-    runs: Runs, metrics: Metrics = None, as_json: AsJson = False, picture: Picture = None
+    runs: Runs,
+    metrics: Metrics = None,
+    form: Form = None,
+    across_data_sets: AcrossDataSets = False,
+    as_json: AsJson = False,
+    picture: Picture = None,
 ) -> None:
-    """Compare runs; those that differ only in their seed share one row (mean and deviation)."""
+    """Compare runs; those that differ only in their seed share one row (mean and deviation).
+
+    A star marks a method that is significantly ahead of every other, not the largest number.
+    """
     from fedquilt.reports import comparison
+    from fedquilt.reports.comparison_files import written
     from fedquilt.reports.comparison_picture import save_comparison_picture
     from fedquilt.runs.finished_run import read_run
 
     repeated = len(runs) - len({path.resolve() for path in runs})
     if repeated:
         raise UserError("the same run folder was given twice; give each once")
+    if as_json and form is not None:
+        raise UserError("--json and --format exclude each other; give one of them")
     opened = [read_run(path) for path in runs]
+    if across_data_sets:
+        _across_data_sets(opened, metrics, form, picture, as_json=as_json)
+        return
     compared = comparison.compare(opened, metrics or comparison.DEFAULT_METRICS)
     if picture is not None:
         save_comparison_picture(opened, compared, picture)
     if as_json:
         print_json(compared)
         return
+    if form is not None:
+        typer.echo(written(compared, form), nl=False)
+        return
     results.print(comparison.comparison_table(compared))
     results.print(comparison.worst_class_table(compared))
+    differences = comparison.difference_table(compared)
+    if differences is not None:
+        results.print(differences)
+    for test in compared["tests"]:
+        say(test["words"])
     if compared["also_differ_in"]:
         note(f"the runs differ in more than the method: {', '.join(compared['also_differ_in'])}")
+    if picture is not None:
+        say(f"picture: {picture}")
+
+
+def _across_data_sets(
+    runs: Sequence[Run],
+    metrics: Sequence[str] | None,
+    form: str | None,
+    picture: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    from fedquilt.reports import data_set_comparison
+
+    if form is not None or (metrics and len(metrics) > 1):
+        raise UserError("--across-data-sets takes one --metric, and prints a table or --json")
+    metric = metrics[0] if metrics else "macro_auc"
+    compared = data_set_comparison.compare_over_data_sets(runs, metric)
+    if picture is not None:
+        data_set_comparison.save_rank_picture(compared, picture)
+    if as_json:
+        print_json(compared)
+        return
+    results.print(data_set_comparison.data_set_table(compared))
+    say(compared["words"])
     if picture is not None:
         say(f"picture: {picture}")

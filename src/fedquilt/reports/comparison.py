@@ -10,14 +10,17 @@ from rich.table import Table
 from rich.text import Text
 
 from fedquilt.core.errors import UserError, nearest
+from fedquilt.reports.paired_tests import Contender, ahead_of_all, paired_tests
 from fedquilt.reports.style import (
     SMALLER_IS_BETTER,
+    UNDEFINED,
     deviation_or_none,
     mean_or_none,
     percent,
     title,
 )
-from fedquilt.reports.tables import new_table
+from fedquilt.reports.tables import new_table, with_interval
+from fedquilt.runs.scores import scores_path
 
 if TYPE_CHECKING:
     from fedquilt.runs.finished_run import Run
@@ -26,7 +29,10 @@ SEEDS = ("seed", "allocation_seed", "data.seed")
 DEFAULT_METRICS = ("macro_auc", "map", "bacc")
 SHORT_NAMES = {"auc": "macro_auc", "ap": "map", "f1": "macro_f1"}
 CLASS_METRIC = "auc"
+TESTED = "macro_auc"  # the average whose differences are tested
+NOT_COMPARED = ("checkpoint_every",)  # changes no number
 SHOWN_CLASSES = 4
+AHEAD = "* significantly ahead of every other row (5 %, Holm)"
 
 
 def compare(runs: Sequence[Run], metrics: Sequence[str] = DEFAULT_METRICS) -> dict[str, Any]:
@@ -37,11 +43,18 @@ def compare(runs: Sequence[Run], metrics: Sequence[str] = DEFAULT_METRICS) -> di
     described = [
         _described_group(label, members, metrics) for label, members in zip(labels, groups)
     ]
+    tests = paired_tests([_contender(label, runs) for label, runs in zip(labels, groups)])
+    rivals = [group["label"] for group in described if not group["is_bound"]]
     return {
         "metrics": metrics,
         "groups": described,
         "best": {metric: _best(described, metric) for metric in metrics},
+        "ahead": {m: ahead_of_all(tests, rivals) if m == TESTED else None for m in metrics},
+        "tests": [test.to_dict() for test in tests],
         "class_metric": CLASS_METRIC,
+        "class_ahead": {
+            name: ahead_of_all(tests, rivals, name) for name in described[0]["classes"]
+        },
         "worst_classes": _worst_classes(described),
         "also_differ_in": _other_differences([members[0] for members in groups]),
     }
@@ -58,7 +71,7 @@ def group_by_recipe(runs: Sequence[Run]) -> list[list[Run]]:
     """Group the runs whose recipes are equal except for seeds, in the order given."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        settings = {k: v for k, v in _flat(run.recipe.to_dict()).items() if k not in SEEDS}
+        settings = {k: v for k, v in flat_settings(run.recipe.to_dict()).items() if k not in SEEDS}
         groups.setdefault(json.dumps(settings, sort_keys=True), []).append(run)
     return list(groups.values())
 
@@ -74,6 +87,42 @@ def _described_group(label: str, runs: Sequence[Run], metrics: Sequence[str]) ->
         "classes": {
             name: _summary([values.get(name) for values in per_class]) for name in per_class[0]
         },
+    }
+
+
+def _contender(label: str, runs: Sequence[Run]) -> Contender:
+    scores, counts = {}, {}
+    for run in runs:
+        flat = flat_settings(run.recipe.to_dict())
+        seed = json.dumps([flat.get(place) for place in SEEDS])
+        counts[seed] = _test_counts(run)
+        if scores_path(run.path).exists():
+            scores[seed] = run.scores
+    return Contender(
+        label=label,
+        scores=scores,
+        counts=counts,
+        settings=_other_settings(runs[0]),
+        is_bound=runs[0].recipe.method.needs_complete_labels,
+    )
+
+
+def _test_counts(run: Run) -> str | None:
+    """Describe the test part of a run that may have kept no scores."""
+    for report in run.result["reports"].values():
+        per_class = report["per_class"]
+        if "positives" in per_class:
+            kinds = {kind: per_class[kind] for kind in ("positives", "negatives")}
+            return json.dumps({"classes": list(run.classes), **kinds})
+    return None
+
+
+def _other_settings(run: Run) -> dict[str, str]:
+    """Return the settings outside the method, since they may explain a result."""
+    return {
+        place: repr(value)
+        for place, value in flat_settings(run.recipe.to_dict()).items()
+        if not place.startswith("method.") and place not in (*SEEDS, *NOT_COMPARED)
     }
 
 
@@ -111,7 +160,7 @@ def _worst_classes(groups: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _labels(runs: Sequence[Run]) -> list[str]:
     """Label groups by method, and by the settings that differ between groups of one method."""
-    settings = [_flat(run.recipe.to_dict()) for run in runs]
+    settings = [flat_settings(run.recipe.to_dict()) for run in runs]
     labels = []
     for own in settings:
         same_method = [each for each in settings if each["method.name"] == own["method.name"]]
@@ -125,23 +174,21 @@ def _labels(runs: Sequence[Run]) -> list[str]:
 
 
 def _other_differences(runs: Sequence[Run]) -> list[str]:
-    """Return the settings outside the method that differ, since they may explain a result."""
-    settings = [_flat(run.recipe.to_dict()) for run in runs]
+    """Return the settings outside the method in which the runs differ."""
+    settings = [_other_settings(run) for run in runs]
     return [
         place
         for place in sorted(set().union(*settings))
-        if not place.startswith("method.")
-        and place not in SEEDS
-        and len({repr(each.get(place)) for each in settings}) > 1
+        if len({each.get(place) for each in settings}) > 1
     ]
 
 
-def _flat(settings: Any, place: str = "") -> dict[str, Any]:
+def flat_settings(settings: Any, place: str = "") -> dict[str, Any]:
     if not isinstance(settings, Mapping):
         return {place: settings}
     flat: dict[str, Any] = {}
     for key, value in settings.items():
-        flat |= _flat(value, f"{place}.{key}" if place else key)
+        flat |= flat_settings(value, f"{place}.{key}" if place else key)
     return flat
 
 
@@ -154,38 +201,59 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
         table.add_column(title(metric), justify="right")
     for group in comparison["groups"]:
         cells = [
-            _cell(group["metrics"][metric], is_best=comparison["best"][metric] == group["label"])
+            _cell(group["metrics"][metric], is_ahead=comparison["ahead"][metric] == group["label"])
             for metric in comparison["metrics"]
         ]
         table.add_row(Text(group["label"]), str(len(group["seeds"])), *cells)
-    if any(comparison["best"].values()):
+    if any(comparison["ahead"].values()):
         bounds = any(group["is_bound"] for group in comparison["groups"])
-        table.caption = "* best, not counting bounds with all labels" if bounds else "* best"
+        table.caption = AHEAD + (", not counting bounds with all labels" if bounds else "")
+    return table
+
+
+def difference_table(comparison: Mapping[str, Any]) -> Table | None:
+    """Format the tests of the macro-AUC; None if no pair was tested."""
+    tests = [test for test in comparison["tests"] if test["macro_auc"]["value"] is not None]
+    if not tests:
+        return None
+    table = new_table("Differences of AUC (points, 95 % interval)", "first minus second")
+    for name in ("difference", "p", "p (Holm)", "seeds", "patients", "classes"):
+        table.add_column(name, justify="right")
+    for test in tests:
+        found = test["macro_auc"]
+        p_values = (found["p"], found["p_holm"])
+        table.add_row(
+            Text(f"{test['one']} - {test['other']}"),
+            with_interval(found["value"], found),
+            *(UNDEFINED if p is None else f"{p:.2g}" for p in p_values),
+            str(test["seeds"]),
+            f"{test['patients']:,}",
+            str(found["classes"]),
+        )
+    table.caption = "classes: those with at least 10 patients with and 10 without the finding"
     return table
 
 
 def worst_class_table(comparison: Mapping[str, Any]) -> Table:
     """Format the hardest classes, one column each."""
     names, groups = comparison["worst_classes"], comparison["groups"]
-    rivals = [group for group in groups if not group["is_bound"]]
     table = new_table(f"Hardest classes, {title(comparison['class_metric'])} (%)", "method")
-    top = {}
     for name in names:
         table.add_column(Text(name), justify="right", overflow="fold")
-        means = [group["classes"][name]["mean"] for group in rivals if name in group["classes"]]
-        top[name] = max((mean for mean in means if mean is not None), default=None)
     for group in groups:
         summaries = {name: group["classes"].get(name, _summary([])) for name in names}
         cells = [
-            _cell(each, is_best=group in rivals and len(rivals) > 1 and each["mean"] == top[name])
+            _cell(each, is_ahead=comparison["class_ahead"][name] == group["label"])
             for name, each in summaries.items()
         ]
         table.add_row(Text(group["label"]), *cells)
+    if any(comparison["class_ahead"][name] for name in names):
+        table.caption = AHEAD
     return table
 
 
-def _cell(summary: Mapping[str, Any], *, is_best: bool) -> Text:
+def _cell(summary: Mapping[str, Any], *, is_ahead: bool) -> Text:
     deviation = summary["deviation"]
     spread = "" if deviation is None else f" ± {percent(deviation)}"
-    mark = "* " if is_best else ""
-    return Text(f"{mark}{percent(summary['mean'])}{spread}", style="bold" if is_best else "")
+    mark = "* " if is_ahead else ""
+    return Text(f"{mark}{percent(summary['mean'])}{spread}", style="bold" if is_ahead else "")

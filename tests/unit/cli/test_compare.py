@@ -78,3 +78,37 @@ def test_mistakes_are_explained(runs: list[str], arguments: list[str], message: 
 
 def test_run_given_twice_is_refused(runs: list[str]):
     assert "given twice" in compare(runs[0], runs[0]).stderr
+
+
+def test_a_pair_is_tested_in_words(runs: list[str]):
+    result = compare(*runs)
+    assert "fedavg and fedmlp" in result.stderr
+    compared = json.loads(compare(*runs, "--json").stdout)
+    (test,) = compared["tests"]
+    assert (test["seeds"], test["patients"], test["unit"]) == (1, 40, "image")
+    assert set(test["classes"]) == set(CLASSES)
+
+
+def test_runs_on_other_test_images_are_refused(runs: list[str], tmp_path: Path):
+    other = make_run(
+        tmp_path / "other",
+        "fedmlp",
+        data={"name": "digits-mosaic", "classes": 3, "train": 30, "test": 41},
+    )
+    result = compare(runs[0], str(other.path))
+    assert result.exit_code == 1
+    assert "tested on different data (40 and 41 images" in result.stderr
+
+
+@pytest.mark.parametrize("form", ["csv", "markdown", "latex"])
+def test_other_formats(runs: list[str], form: str):
+    result = compare(*runs, "--format", form)
+    assert result.exit_code == 0, result.output
+    assert "fedavg" in result.stdout
+    assert compare(*runs, "--format", form, "--json").exit_code == 1
+
+
+def test_one_data_set_cannot_be_ranked(runs: list[str]):
+    result = compare(*runs, "--across-data-sets")
+    assert result.exit_code == 1
+    assert "found 1 data set(s) and 2 method(s)" in result.stderr

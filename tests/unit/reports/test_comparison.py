@@ -13,7 +13,12 @@ from rich.console import Console
 
 from fedquilt.core.errors import UserError
 from fedquilt.reports import comparison_picture
-from fedquilt.reports.comparison import compare, comparison_table, worst_class_table
+from fedquilt.reports.comparison import (
+    compare,
+    comparison_table,
+    difference_table,
+    worst_class_table,
+)
 from fedquilt.reports.comparison_picture import save_comparison_picture
 
 
@@ -109,20 +114,46 @@ def test_unknown_metric():
         compare(two_methods(), ["haming"])
 
 
-def test_tables_mark_the_best():
+def test_the_largest_number_gets_no_star():
     compared = compare(two_methods(), ["macro_auc"])
     rows = text_of(comparison_table(compared))
     assert ["fedavg", "1", "60.0"] in rows
-    assert ["fedmlp", "2", "*", "85.0", "±", "7.1"] in rows
+    assert ["fedmlp", "2", "85.0", "±", "7.1"] in rows
     hardest = text_of(worst_class_table(compared))
-    # hard: 0.7 and 0.9; easy: 0.9 twice
-    assert ["fedmlp", "*", "80.0", "±", "14.1", "*", "90.0", "±", "0.0"] in hardest
+    assert ["fedmlp", "80.0", "±", "14.1", "90.0", "±", "0.0"] in hardest
     assert ["fedavg", "50.0", "70.0"] in hardest
+    assert difference_table(compared) is None
+    assert compared["tests"][0]["words"] == (
+        "fedavg and fedmlp are not tested: fedavg has no scores per image "
+        "(fedquilt evaluate RUN --keep-scores)"
+    )
+
+
+def test_who_is_significantly_ahead_gets_the_star():
+    compared = compare(two_methods(), ["macro_auc"])
+    compared |= {"ahead": {"macro_auc": "fedmlp"}, "class_ahead": {"easy": None, "hard": "fedmlp"}}
+    table = comparison_table(compared)
+    assert ["fedmlp", "2", "*", "85.0", "±", "7.1"] in text_of(table)
+    assert table.caption == "* significantly ahead of every other row (5 %, Holm)"
+    hardest = text_of(worst_class_table(compared))
+    assert ["fedmlp", "*", "80.0", "±", "14.1", "90.0", "±", "0.0"] in hardest
+
+
+def test_runs_of_an_earlier_version_on_other_labels_are_refused():
+    runs = [made_up_run(name, 0.6, [0.7, 0.5]) for name in ("a", "b")]
+    for run, positives in zip(runs, ([10, 4], [10, 5])):
+        run.result["reports"]["global"]["per_class"] |= {
+            "positives": positives,
+            "negatives": [90, 96],
+        }
+    with pytest.raises(UserError, match="a and b were tested on different data"):
+        compare(runs, ["auc"])
 
 
 def test_a_bound_with_all_labels_is_not_ranked():
     compared = compare([*two_methods(), made_up_run("full-labels", 0.99, [0.99, 0.99])], ["auc"])
     assert compared["best"]["macro_auc"] == "fedmlp"
+    assert len(compared["tests"]) == 1  # of the other two
     assert not any("*" in cell for row in text_of(worst_class_table(compared))[-2:] for cell in row)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedquilt.cli import own_data
 from fedquilt.cli.console import Notes, SafeConsole, say
 from fedquilt.cli.options import DEFAULT_CACHE
 from fedquilt.core.errors import UserError
@@ -61,31 +62,35 @@ def check(
     label_names: Annotated[
         Path | None, typer.Option(help="TOML file that maps label names to class names.")
     ] = None,
-    size: Annotated[int, typer.Option(help="Width and height of the resized images.")] = 224,
+    size: Annotated[
+        int, typer.Option(help="Width and height of the resized images.")
+    ] = own_data.DEFAULT_SIZE,
     as_json: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
-    picture: Annotated[Path, typer.Option(help="File for the annotation map.")] = Path(
-        "annotation_map.png"
-    ),
+    picture: Annotated[
+        Path | None,
+        typer.Option(help="File for the annotation map. Default: a new annotation_map.png."),
+    ] = None,
     no_picture: Annotated[bool, typer.Option("--no-picture", help="Draw no picture.")] = False,
     skip_images: Annotated[
         bool, typer.Option("--skip-images", help="Only check that image files exist.")
     ] = False,
 ) -> None:
     """Check images and labels; the exit code is 1 if a problem must be fixed."""
-    settings: dict[str, object] = {
-        "folder": str(folder),
-        "labels": str(labels),
-        "image_column": image_column,
-        "site_column": site_column,
-        "patient_column": patient_column,
-        "split_column": split_column,
-        "classes": _names(classes),
-        "ignore_columns": _names(ignore_columns) or (),
-        "uncertain": uncertain,
-        "label_names": None if label_names is None else str(label_names),
-        "size": size,
-    }
-    result, drawn = _check(settings, skip_images, None if no_picture else picture)
+    options = own_data.FolderOptions(
+        data=folder,
+        labels=labels,
+        image_column=image_column,
+        site_column=site_column,
+        patient_column=patient_column,
+        split_column=split_column,
+        classes=classes,
+        ignore_columns=ignore_columns,
+        uncertain=uncertain,
+        label_names=label_names,
+    )
+    settings = options.with_recognised_columns().source_settings() | {"size": size}
+    drawing = None if no_picture else picture or _free_name(Path("annotation_map.png"))
+    result, drawn = _check(settings, skip_images, drawing)
     if as_json:
         typer.echo(json.dumps(result.to_dict() | {"picture": drawn and str(drawn)}, indent=2))
     else:
@@ -93,20 +98,26 @@ def check(
     raise typer.Exit(1 if result.problems else 0)
 
 
-def _names(text: str | None) -> tuple[str, ...] | None:
-    if text is None:
-        return None
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+def _free_name(path: Path) -> Path:
+    """The path, with a number if there is such a file already: it may be somebody's picture."""
+    free, number = path, 2
+    while free.exists():
+        free = path.with_stem(f"{path.stem}-{number}")
+        number += 1
+    return free
 
 
 def _check(
-    settings: dict[str, object], skip_images: bool, picture: Path | None
+    settings: dict[str, Any], skip_images: bool, picture: Path | None
 ) -> tuple[CheckResult, Path | None]:
+    from fedquilt.core.settings import read
+    from fedquilt.core.tree import without
     from fedquilt.data.checks.folder import CheckResult, bad_setting, check
     from fedquilt.data.sources.folder.load import Folder
 
     try:
-        result = check(Folder(**settings), open_images=not skip_images)  # type: ignore[arg-type]
+        source: Folder = read(Folder, without(settings, "name"), "data", {})
+        result = check(source, open_images=not skip_images)
     except UserError as error:
         return CheckResult(problems=(bad_setting(str(error)),)), None
     if picture is None or result.annotation_map is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +22,7 @@ from fedquilt.cli.options import (
     require_device,
 )
 from fedquilt.cli.run_report import show_decisions
-from fedquilt.core.errors import UserError
+from fedquilt.core.errors import UserError, nearest
 from fedquilt.reports.style import deviation_or_none, mean_or_none, percent
 from fedquilt.reports.tables import average_rows, average_table, class_rows, class_table
 
@@ -52,6 +54,7 @@ def evaluate(
     site_column: own_data.SiteColumn = None,
     patient_column: own_data.PatientColumn = None,
     split_column: own_data.SplitColumn = None,
+    classes: own_data.Classes = None,
     ignore_columns: own_data.IgnoreColumns = None,
     uncertain: own_data.Uncertain = "ignore",
     label_names: own_data.LabelNames = None,
@@ -61,7 +64,7 @@ def evaluate(
     With a split column the folder's test rows are used, otherwise all rows. Classes without labels
     are not judged, and images that the model was trained on are left out.
     """
-    options = own_data.FolderOptions.of(locals())
+    options = own_data.FolderOptions.of(locals()).with_recognised_columns()
     from fedquilt.runs.finished_run import read_run
 
     require_device(device)
@@ -74,6 +77,7 @@ def evaluate(
         )
     with Notes():
         dataset, facts = _dataset(finished, options, cache)
+        dataset = _restricted(dataset, own_data.names_of(classes))
     if keep_scores:
         say(f"scores: {finished.keep_scores(dataset, device=device)}")
     models = [client] if client or not finished.models.clients else finished.models.clients
@@ -92,7 +96,7 @@ def _dataset(
     finished: Run, options: own_data.FolderOptions, cache: Path
 ) -> tuple[MultiLabelDataset, dict[str, Any]]:
     """Return the images to judge by, and facts about them for the output."""
-    if not options.given():
+    if options.given() in ([], ["--classes"]):
         return finished.recipe.data.load(cache).test, {}
     from fedquilt.core.settings import read
     from fedquilt.data.sources.folder.load import Folder
@@ -105,7 +109,7 @@ def _dataset(
         "fit": decoding.fit,
         "window": decoding.window,
     }
-    del settings["name"]
+    del settings["name"], settings["classes"]  # all columns of the model's classes are read
     source: Folder = read(Folder, settings, "data", {})
     other = load_other_data(finished.path, source, finished.classes, cache)
     for warning in other.warnings():
@@ -115,6 +119,21 @@ def _dataset(
         "unknown_columns": list(other.not_judged.columns),
         "trained_images_left_out": other.trained_on,
     }
+
+
+def _restricted(dataset: MultiLabelDataset, classes: Sequence[str] | None) -> MultiLabelDataset:
+    """The data set with the labels of these classes only, if any are named."""
+    if classes is None:
+        return dataset
+    for name in classes:
+        if name not in dataset.classes:
+            raise UserError(
+                f"--classes: the run has no class {name!r}{nearest(name, dataset.classes)}"
+            )
+    import torch
+
+    judged = torch.tensor([name in classes for name in dataset.classes])
+    return replace(dataset, known=dataset.known & judged)
 
 
 def _show(

@@ -61,12 +61,13 @@ def run(
     site_column: own_data.SiteColumn = None,
     patient_column: own_data.PatientColumn = None,
     split_column: own_data.SplitColumn = None,
+    classes: own_data.Classes = None,
     ignore_columns: own_data.IgnoreColumns = None,
     uncertain: own_data.Uncertain = "ignore",
     label_names: own_data.LabelNames = None,
     clients: own_data.Clients = None,
     method: own_data.MethodName = "fedmlp",
-    size: own_data.Size = 64,
+    size: own_data.Size = own_data.DEFAULT_SIZE,
     grey: own_data.Grey = False,
     backbone: own_data.Backbone = "small-resnet",
     weights: own_data.Weights = "random",
@@ -92,7 +93,8 @@ def _choose(
 ) -> tuple[Recipe, str]:
     """Return the recipe and a name for its run folder."""
     if recipe is None and options.data is not None:
-        return options.recipe(overrides), options.method
+        chosen = options.recipe(overrides)
+        return chosen, chosen.to_dict()["method"]["name"]
     if options.given():
         raise UserError(
             f"{', '.join(options.given())}: for own data only (--data FOLDER, without a recipe); "

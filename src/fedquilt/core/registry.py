@@ -9,8 +9,17 @@ from typing import Any
 from fedquilt.core.errors import UserError, nearest
 
 
+def canonical(name: str, table: Mapping[str, str]) -> str:
+    """The name as in the table if only case, spaces or underscores differ, such as ``FedMLP``."""
+    if name in table:
+        return name
+    plain = "-".join(name.replace("_", " ").split()).casefold()
+    return plain if plain in table else name
+
+
 def find(kind: str, table: Mapping[str, str], name: str) -> Any:
     """Import and return the entry ``name``; entries look like ``"package.module:Object"``."""
+    name = canonical(name, table)
     if name not in table:
         raise UserError(f"unknown {kind} {name!r}{nearest(name, table)}")
     module, _, attribute = table[name].partition(":")

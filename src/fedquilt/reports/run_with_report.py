@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from fedquilt.data.source import Splits
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.reports.html.run_report import try_run_report
 from fedquilt.reports.run_pictures import save_run_pictures
@@ -16,11 +17,22 @@ from fedquilt.runs.finished_run import Run, read_run
 log = logging.getLogger(__name__)
 
 
-def run(recipe: Recipe, out: Path, *, cache: Path = CACHE, **options: Any) -> Run:
-    """Run or resume a recipe in the folder ``out``; see ``experiment.run`` for the options."""
-    experiment.run(recipe, out, cache=cache, **options)
+def run(
+    recipe: Recipe,
+    out: Path,
+    *,
+    cache: Path = CACHE,
+    splits: Splits | None = None,
+    **options: Any,
+) -> Run:
+    """Run or resume a recipe in the folder ``out``; see ``experiment.run`` for the options.
+
+    The images of ``splits`` are used instead of those of ``recipe.data``.
+    """
+    experiment.run(recipe, out, cache=cache, splits=splits, **options)
     finished = read_run(out)
-    save_run_pictures(finished, recipe.data.load(cache).train)
+    loaded = recipe.data.load(cache) if splits is None else splits
+    save_run_pictures(finished, loaded.train)
     complaint = try_run_report(out)
     if complaint is not None:
         log.warning("%s", complaint)

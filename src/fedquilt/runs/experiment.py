@@ -87,9 +87,10 @@ def run(
     with folder.begin(recipe, resume=resume):
         simulation = simulate(recipe, cache, splits, use_marked=folder.validates_on_marked(recipe))
         recipe.evaluation.decisions.check_classes(simulation.task.classes)
-        folder.keep(recipe, simulation.allocation)
         run_ = _Run(recipe, folder, simulation, device, options, observe)
-        run_.restore()
+        run_.prepare()
+        folder.keep(recipe, simulation.allocation)
+        run_.say_begin()
         try:
             run_.train()
         except KeyboardInterrupt:
@@ -136,8 +137,12 @@ class _Run:
         self.server: State = {}
         self.first_round = 0
 
-    def restore(self) -> None:
-        """Load the newest complete checkpoint, or initialise the server."""
+    def prepare(self) -> None:
+        """Load the newest complete checkpoint, or initialise the server.
+
+        Hooks that check the data are called for every client: what they refuse, no run folder may
+        hold.
+        """
         method, task = self.recipe.method, self.simulation.task
         saved, complaints = self.recorder.checkpoints.restore()
         for complaint in complaints:
@@ -146,9 +151,14 @@ class _Run:
             self.observe("notice", {"text": NOTHING_SET_ASIDE})
         if saved is None:
             self.server = start_server(method, task, self.engine)
+            for data in self.simulation.clients.values():
+                method.init_client(data)
         else:
             self.server, self.first_round = saved.server, saved.round_count
             self.engine.recall_pseudo_labels(method)
+
+    def say_begin(self) -> None:
+        task = self.simulation.task
         self.observe(
             "begin",
             {

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+
+from filelock import FileLock, Timeout
 
 from fedquilt.core.atomic_files import wait_for_disk, write_bytes, write_json
 from fedquilt.core.errors import UserError
 from fedquilt.data.allocation import Allocation
 from fedquilt.recipes.recipe import Recipe, recipe_from
 
+LOCK = ".claim"
 MODELS_AT_SITES = (
     "it holds no model: with this method every site has its own model, which never leaves the "
     "site; a site exports its model with: fedquilt site model KIT SITE_TOML --out FOLDER"
@@ -32,8 +34,11 @@ class RunFolder:
         self.pictures = path / "pictures"
         self.history = History(path / "history.jsonl")
 
-    def begin(self, recipe: Recipe, *, resume: bool) -> IO[str]:
-        """Create and lock the folder; closing the returned file releases the lock."""
+    def begin(self, recipe: Recipe, *, resume: bool) -> ExitStack:
+        """Create and lock the folder; closing the stack releases it.
+
+        A folder that nothing was written to is then removed again.
+        """
         if self.recipe.exists():
             if not resume:
                 raise UserError(
@@ -47,13 +52,16 @@ class RunFolder:
             raise UserError(
                 f"{self.path} cannot be a run folder: {error.strerror}; give another --out"
             ) from error
-        return self._lock()
+        held = ExitStack()
+        held.callback(self._remove_unused)
+        held.callback(self._lock().release)
+        return held
 
     def keep(self, recipe: Recipe, allocation: Allocation) -> None:
         """Save the recipe and the allocation; raise UserError if a resumed run's data have changed.
 
-        Call this after loading the data: otherwise a wrong path would leave a folder that refuses
-        the corrected recipe.
+        Call this when all that can be checked has been: from then on the folder refuses another
+        recipe, such as the corrected one.
         """
         if self.partition.exists() and Allocation.load(self.partition).hash != allocation.hash:
             raise UserError(
@@ -86,18 +94,24 @@ class RunFolder:
         except ValueError as error:  # not JSON, or not text
             raise UserError(f"{path} is damaged: {error}") from error
 
-    def _lock(self) -> IO[str]:
-        lock = (self.path / ".claim").open("w")
+    def _lock(self) -> FileLock:
+        lock = FileLock(self.path / LOCK)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
+            lock.acquire(timeout=0)
+        except Timeout:
             raise UserError(
                 f"another process is running in {self.path}; wait for it, or give another --out"
             ) from None
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
         return lock
+
+    def _remove_unused(self) -> None:
+        """If there is no run, remove the lock and empty folders, such as that of checkpoints."""
+        if self.recipe.exists():
+            return
+        (self.path / LOCK).unlink(missing_ok=True)
+        for folder in (self.checkpoints / "objects", self.checkpoints, self.path):
+            with suppress(OSError):  # not there, or not empty: it holds files of the user
+                folder.rmdir()
 
     def _check_same_recipe(self, recipe: Recipe) -> None:
         saved, given = self.read_json(self.recipe), recipe.to_dict()

@@ -92,7 +92,7 @@ def test_columns_and_names(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        (["--uncertain", "maybe"], "uncertain is 'maybe'"),
+        (["--uncertain", "maybe"], "uncertain must be one of"),
         (["--size", "0"], "size is 0"),
         (["--label-names", "none.toml"], "none.toml cannot be read"),
         (["--labels", "none.csv"], "none.csv: No such file"),

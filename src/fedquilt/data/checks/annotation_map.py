@@ -155,9 +155,9 @@ def _class_warnings(found: AnnotationMap, index: int) -> list[str]:
     if len(annotating) == 1 and len(found.sites) > 1:
         warnings.append(
             f"class {name!r} is annotated by 1 of {len(found.sites)} sites, {positives:,} "
-            f"positives: everything known about it comes from site {annotating[0]!r}, which "
-            "neither secure nor robust aggregation can then protect; ask another site to annotate "
-            "it"
+            f"positives: what the model learns about it shows what the patients of site "
+            f"{annotating[0]!r} have, however well the transfer is encrypted; ask another site to "
+            "annotate it"
         )
     few = [
         f"{site} {row[index]}"
@@ -167,8 +167,9 @@ def _class_warnings(found: AnnotationMap, index: int) -> list[str]:
     if few:
         warnings.append(
             f"class {name!r} has fewer than {DISCLOSURE_FLOOR} positives at {len(few)} of "
-            f"{len(annotating)} annotating sites ({', '.join(few)}): a deployment suppresses the "
-            "class prototypes of these sites; rely on the other sites, or annotate more"
+            f"{len(annotating)} annotating sites ({', '.join(few)}): numbers computed from so few "
+            "patients may identify them, so in a study across hospitals these sites will not send "
+            "them; rely on the other sites, or annotate more"
         )
     return warnings
 

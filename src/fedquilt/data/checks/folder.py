@@ -123,7 +123,9 @@ def _decode_all(
 
     def decode(path: Path) -> tuple[str, bytes]:
         decoded = decode_image(path, source.decoding)
-        return decoded.depth, blake2b(decoded.pixels.tobytes(), digest_size=16).digest()
+        shows_nothing = decoded.pixels.min() == decoded.pixels.max()  # like any other empty image
+        content = b"" if shows_nothing else decoded.pixels.tobytes()
+        return decoded.depth, content and blake2b(content, digest_size=16).digest()
 
     usable, depths, digests = [], Counter[str](), dict[int, bytes]()
     for file, result in decode_in_order(files, decode, "checking images"):
@@ -132,7 +134,8 @@ def _decode_all(
         else:
             usable.append(file)
             depths[result[0]] += 1
-            digests[file.line] = result[1]
+            if result[1]:
+                digests[file.line] = result[1]
     return usable, depths, digests
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fedquilt.data.label_files.csv_labels import CsvLabels
 from fedquilt.data.sources.folder.load import FolderContent
 
-SHOWN = 3  # examples in a warning
+SHOWN = 3  # groups of lines in a warning
 COVARIATES = {  # words of column names
     *("adult", "age", "bmi", "child", "elderly", "emergency", "ethnicity", "female"),
     *("gender", "inpatient", "insurance", "male", "obese", "outpatient", "paediatric", "pediatric"),
@@ -21,7 +21,8 @@ COVARIATES = {  # words of column names
 def look_alike_warnings(content: FolderContent, digests: Mapping[int, bytes]) -> list[str]:
     """Warnings that name no image and no patient.
 
-    ``digests`` are hashes of the decoded images by line of the label file; empty if not opened.
+    ``digests`` are hashes of the decoded images by line of the label file, without images of one
+    value; empty if images were not opened.
     """
     table = content.table
     return [
@@ -149,6 +150,7 @@ def _words(name: str) -> list[str]:
 
 
 def _examples(lines: Iterable[Sequence[int]]) -> str:
-    shown = [" and ".join(map(str, sorted(each)[:SHOWN])) for each in lines]
-    more = ", ..." if len(shown) > SHOWN else ""
-    return f"lines {', '.join(shown[:SHOWN])}{more}"
+    groups = [[str(line) for line in sorted(each)[:SHOWN]] for each in lines]
+    shown = [f"{', '.join(each[:-1])} and {each[-1]}" for each in groups[:SHOWN]]
+    more = "; ..." if len(groups) > SHOWN else ""
+    return f"lines {'; '.join(shown)}{more}"

@@ -17,6 +17,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import Literal, NamedTuple, TypeAlias
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +67,16 @@ def find_image(folder: Path, name: str) -> Path:
     windows = PureWindowsPath(name)
     if not name or windows.anchor or ".." in windows.parts or "\0" in name:
         raise BadImage(UNSAFE_NAME, "not a name inside the folder")
+    if not (folder / name).exists():
+        # A Mac may have written accents as letters of their own; a label file has them composed.
+        name = next(
+            (
+                form
+                for form in (normalize("NFD", name), normalize("NFC", name))
+                if (folder / form).exists()
+            ),
+            name,
+        )
     try:
         path = Path(os.path.realpath(folder / name, strict=True))
         if not path.is_relative_to(folder):

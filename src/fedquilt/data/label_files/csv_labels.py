@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from unicodedata import normalize
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedquilt.core.errors import nearest
-from fedquilt.data.label_files.csv_rows import HEADER, CsvRows, read_rows
+from fedquilt.data.label_files.csv_rows import HEADER, CsvRows, meant, read_rows
 from fedquilt.data.label_files.merge import ClassCodes, merge_columns
 from fedquilt.data.label_files.names import LabelNames, check_names
 from fedquilt.data.label_files.values import (
@@ -76,6 +77,23 @@ class LabelColumns:
     uncertain: Uncertain = "ignore"
     names: LabelNames = field(default_factory=LabelNames)
 
+    def composed(self) -> LabelColumns:
+        """The same names with accents as in the rows that are read: composed, as in NFC."""
+
+        def nfc(name: str) -> str:
+            return normalize("NFC", name)
+
+        given = self.classes
+        return replace(
+            self,
+            image_column=nfc(self.image_column),
+            patient_column=self.patient_column and nfc(self.patient_column),
+            site_column=self.site_column and nfc(self.site_column),
+            split_column=self.split_column and nfc(self.split_column),
+            classes=None if given is None else tuple(map(nfc, given)),
+            ignore_columns=tuple(map(nfc, self.ignore_columns)),
+        )
+
     @property
     def roles(self) -> dict[str, str]:
         """Column names by role (image, patient, site, split), for the columns that were given."""
@@ -101,6 +119,7 @@ class CsvLabels:
 
 def read_labels(path: Path, columns: LabelColumns, problems: Problems) -> CsvLabels | None:
     """Read ``path``; ``None`` if the problems leave no usable content."""
+    columns = columns.composed()
     rows = read_rows(path, columns.image_column, problems)
     if rows is None or not rows.rows:
         return None
@@ -144,7 +163,8 @@ def _label_columns(
     taken: dict[str, str] = {}
     for role, column in columns.roles.items():
         if column not in header:
-            problems.add(HEADER, f"no column {column!r} for the {role}{nearest(column, header)}")
+            hint = meant(column, role, header)
+            problems.add(HEADER, f"no column {column!r} for the {role}{hint}")
         if column in taken:
             problems.add(HEADER, f"column {column!r} is named for {taken[column]} and for {role}")
         taken[column] = role

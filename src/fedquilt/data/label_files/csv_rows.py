@@ -10,6 +10,8 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +26,14 @@ MARKS = {
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
+}
+
+MEANINGS = {  # column names that mean the same as a role
+    "image": "filename file file_name path filepath image_path image_name image_file image_id "
+    "image_index img img_name picture name id",
+    "patient": "patient_id patientid pat_id pid subject subject_id case case_id person",
+    "site": "hospital center centre clinic institution site_id hospital_id scanner institute",
+    "split": "set fold subset partition part",
 }
 
 UNREADABLE = Kind(
@@ -65,15 +75,30 @@ class CsvRows:
         return [row[index].strip() for row in self.rows]
 
 
+def meant(given: str, role: str, header: Sequence[str]) -> str:
+    """Return a hint at the column with this name, misspelt, or with the meaning of this role."""
+    words = MEANINGS[role].split()
+    close = nearest(given, header)
+    if close.startswith("; did you mean"):
+        return close
+    by_word = {"_".join(name.casefold().replace("-", " ").split()): name for name in header}
+    column = next((by_word[word] for word in words if word in by_word and word != given), None)
+    if column is None:
+        return close
+    return f", but there is {column!r}: name it with {role}_column (--{role}-column {column!r})"
+
+
 def read_rows(path: Path, required: str, problems: Problems) -> CsvRows | None:
     """Read ``path``, whose header must have the column ``required``; ``None`` if it is unusable."""
     text = _text_of(path, problems)
     if text is None:
         return None
+    required = unicodedata.normalize("NFC", required)
+    text, announced = _without_separator_line(text)
     if not text.strip():
         problems.add(EMPTY, "the file is empty")
         return None
-    separator, notices = _separator(text, required)
+    separator, notices = (announced, []) if announced else _separator(text, required)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     found: CsvRows | None = None
     end = 0
@@ -92,6 +117,7 @@ def read_rows(path: Path, required: str, problems: Problems) -> CsvRows | None:
     if found is None:
         problems.add(EMPTY, "no line holds a value")
         return None
+    _drop_unnamed_columns(found)
     if not found.rows and not problems:
         problems.add(EMPTY, "only a header was found")
     return found if _is_header_valid(found.header, required, problems) else None
@@ -116,7 +142,16 @@ def _text_of(path: Path, problems: Problems) -> str | None:
     if "\0" in text:
         problems.add(UNREADABLE, "zero bytes found: binary, or UTF-16 without a byte-order mark")
         return None
-    return text
+    return unicodedata.normalize("NFC", text)  # a Mac may write accents as letters of their own
+
+
+def _without_separator_line(text: str) -> tuple[str, str | None]:
+    """Remove the line ``sep=;``, in which spreadsheets announce the separator, and return it."""
+    first, _, rest = text.partition("\n")
+    mark = first.strip('\r"')
+    if mark[:4].casefold() != "sep=" or mark[4:5] not in SEPARATORS or len(mark) != 5:
+        return text, None
+    return "\n" + rest, mark[4]  # the blank line keeps the numbers of the lines
 
 
 def _separator(text: str, required: str) -> tuple[str, list[str]]:
@@ -137,11 +172,38 @@ def _separator(text: str, required: str) -> tuple[str, list[str]]:
 
 
 def _add_row(found: CsvRows, cells: list[str], line: int, problems: Problems) -> None:
-    if len(cells) == len(found.header):
+    width = len(found.header)
+    if len(cells) > width and not any(cell.strip() for cell in cells[width:]):
+        cells = cells[:width]
+    if len(cells) == width:
         found.rows.append(cells)
         found.lines.append(line)
         return
     problems.add(CELLS, f"line {line}: {len(cells)} cells, the header has {len(found.header)}")
+
+
+def _drop_unnamed_columns(found: CsvRows) -> None:
+    """Drop empty columns without a name, and the row numbers that pandas writes first."""
+
+    def is_dropped(index: int) -> bool:
+        cells = [row[index].strip() for row in found.rows]
+        name = found.header[index]
+        if not name and not any(cells):
+            return True
+        return index == 0 and name in ("", "Unnamed: 0") and _are_row_numbers(cells)
+
+    dropped = {index for index in range(len(found.header)) if is_dropped(index)}
+    if not dropped:
+        return
+    kept = [index for index in range(len(found.header)) if index not in dropped]
+    found.header = tuple(found.header[index] for index in kept)
+    found.rows = [[row[index] for index in kept] for row in found.rows]
+    where = ", ".join(str(index + 1) for index in sorted(dropped))
+    found.notices.append(f"columns without a name, or with row numbers, are not read: {where}")
+
+
+def _are_row_numbers(cells: Sequence[str]) -> bool:
+    return bool(cells) and all(map(str.isdecimal, cells)) and len(set(cells)) == len(cells)
 
 
 def _is_header_valid(header: tuple[str, ...], required: str, problems: Problems) -> bool:
@@ -154,7 +216,7 @@ def _is_header_valid(header: tuple[str, ...], required: str, problems: Problems)
     if required in header:
         return len(set(header)) == len(header) and all(header)
     inside = [word for mark, word in SEPARATORS.items() if mark in header[0] and mark != ","]
-    hint = nearest(required, header)
+    hint = meant(required, "image", header)
     if inside:
         hint = f"; does the file use a {inside[0]} as separator?"
     problems.add(HEADER, f"no column {required!r}{hint}")

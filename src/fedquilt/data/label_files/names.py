@@ -19,6 +19,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from unicodedata import normalize
 
 from fedquilt.core.errors import UserError, nearest
 from fedquilt.data.problems import Kind, Problems
@@ -51,7 +52,7 @@ class LabelNames:
 def read_label_names(path: Path) -> LabelNames:
     """Read the TOML file; ``check_names`` compares it with a label file."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        document = tomllib.loads(normalize("NFC", path.read_text(encoding="utf-8-sig")))
     except OSError as error:
         raise UserError(f"the label-name file {path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.folder_files import make_folder, write_csv
+from PIL import Image
+from support.folder_files import make_folder, noise, write_csv
 from typer.testing import CliRunner
 
 from fedquilt.cli.main import app
@@ -102,6 +103,8 @@ def test_copies_of_an_image(tmp_path: Path):
     """Image 0 again as 3 (another site, other labels) and 8 (same site and labels)."""
     lines = rows()
     images, labels = make_folder(tmp_path, "\n".join(lines))
+    for seed, path in enumerate(sorted(images.iterdir())):
+        Image.fromarray(noise((8, 8), seed)).save(path)
     shutil.copy(images / "0.png", images / "3.png")
     shutil.copy(images / "4.png", images / "28.png")
     lines[1], lines[4] = "0.png,p0,M,0,0", "3.png,p1,N,1,"
@@ -111,7 +114,7 @@ def test_copies_of_an_image(tmp_path: Path):
     result = check(source)
     (several,) = warnings_about("occur under several names", result)
     assert several.startswith("2 images occur")
-    assert "lines 2 and 5, 6 and 30" in several
+    assert "lines 2 and 5; 6 and 30" in several
     (sites,) = warnings_about("occur at several sites", result)
     assert sites.startswith("1 images")
     assert "(lines 2 and 5)" in sites

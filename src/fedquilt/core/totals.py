@@ -41,7 +41,7 @@ class Accumulator:
         self._expected = expected
         self._further_check = further_check
         self._population = population
-        self._cohort: list[str] = []
+        self._cohort: dict[str, None] = {}  # in order of arrival
         self._sums: dict[str, dict[str, Tree]] = {}
         self._gathered: dict[str, dict[str, Tree]] = {}
         self._byte_count = 0
@@ -59,7 +59,7 @@ class Accumulator:
                 add_to(self._sums[name], part)
             else:
                 self._sums[name] = summands(part)
-        self._cohort.append(client)
+        self._cohort[client] = None
         self._byte_count += update_bytes(update)
 
     def totals(self) -> Totals:

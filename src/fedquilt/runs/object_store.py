@@ -26,6 +26,7 @@ class ObjectStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._intact: set[str] = set()  # keys whose files this process has written or read
+        self._durable: set[str] = set()  # keys whose files are known to survive a power failure
         folder.mkdir(parents=True, exist_ok=True)
 
     def put(self, tree: Tree) -> str:
@@ -39,6 +40,7 @@ class ObjectStore:
         if key not in self._intact or not path.exists():  # an older file may be damaged
             write_bytes(path, content, durable=False)
             self._intact.add(key)
+            self._durable.discard(key)
         return key
 
     def get(self, key: str) -> Any:
@@ -58,9 +60,14 @@ class ObjectStore:
         return tree
 
     def make_durable(self, keys: set[str]) -> None:
-        """Wait until these objects are on disk, where they survive a power failure."""
-        for key in keys - {EMPTY}:
+        """Wait until these objects are on disk, where they survive a power failure.
+
+        Those that are there already are not waited for again: of a large population, few states
+        change between two saves.
+        """
+        for key in keys - {EMPTY} - self._durable:
             wait_for_disk(self._path(key))
+        self._durable = set(keys)  # others may be deleted
         wait_for_disk(self._folder)
 
     def keep_only(self, keys: set[str]) -> None:

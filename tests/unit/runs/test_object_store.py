@@ -122,3 +122,21 @@ def test_keep_only_removes_other_objects_and_partial_files(tmp_path):
 def test_make_durable_accepts_the_empty_key(tmp_path):
     store = ObjectStore(tmp_path)
     store.make_durable({EMPTY, store.put(TREE)})
+
+
+def test_only_new_objects_are_waited_for(tmp_path, monkeypatch):
+    waited: list[str] = []
+    monkeypatch.setattr(
+        "fedquilt.runs.object_store.wait_for_disk", lambda path: waited.append(path.stem)
+    )
+    store = ObjectStore(tmp_path)
+    old, new = store.put(tensor([1.0])), store.put(tensor([2.0]))
+    store.make_durable({old, EMPTY})
+    assert waited == [old, tmp_path.stem]
+    store.make_durable({old, new})
+    assert waited[2:] == [new, tmp_path.stem]
+    only = tmp_path / f"{old}.safetensors"
+    only.unlink()
+    store.put(tensor([1.0]))  # written again, so it may be lost again
+    store.make_durable({old, new})
+    assert waited[4:] == [old, tmp_path.stem]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -12,14 +13,17 @@ import torch
 from support.tiny_federation import METHOD_NAMES, make_federation, make_method
 from torch import Tensor
 
+from fedquilt.core.bounds import Bounds, OutOfBounds, cell_norms
 from fedquilt.core.payload import Gather, Mean, Part, Sum, Update, addressed, weight_of
 from fedquilt.core.totals import Accumulator, Totals
 from fedquilt.core.tree import leaves, same_bits, tree_map, unflatten
 from fedquilt.core.validation import RefusedUpdate
 from fedquilt.privacy.unannotated_rows import annotator_parts, check_unannotated_rows
+from fedquilt.training.agreed_bounds import round_bounds, weight_limit
 from fedquilt.training.client import LOSS_PART, Workspace, run_client
 from fedquilt.training.method import Method
 from fedquilt.training.rounds import expected_update, start_server
+from fedquilt.training.task import Task
 
 BAD = "site-1"  # which annotates class 1 only
 # These send nothing in which annotators alone have a say, whatever their settings.
@@ -36,15 +40,21 @@ class Exchange:
     expected: Update
     updates: dict[str, Update]
     declared: dict[str, Tensor]
+    task: Task
+    images: dict[str, int]
 
     def totals(self, *senders: tuple[str, Update]) -> Totals:
         accumulator = self.accumulator()
         for client, update in senders:
-            accumulator.add(client, update)
+            with suppress(OutOfBounds):  # the totals name it
+                accumulator.add(client, update)
         return accumulator.totals()
 
     def accumulator(self) -> Accumulator:
-        return Accumulator(self.expected, len(self.updates), self.further_check)
+        bounds = round_bounds(
+            Bounds(), self.method, self.task, 1, before={}, images=self.images.get
+        )
+        return Accumulator(self.expected, len(self.updates), self.further_check, bounds)
 
     def further_check(self, client: str, update: Update) -> None:
         check_unannotated_rows(self.method, update, self.declared[client], client)
@@ -66,7 +76,8 @@ def exchange(name: str) -> Exchange:
     }
     expected = expected_update(method, payload, BAD, task)
     declared = {client: data.known.any(0) for client, data in federation.clients.items()}
-    return Exchange(method, expected, updates, declared)
+    images = {client: len(data) for client, data in federation.clients.items()}
+    return Exchange(method, expected, updates, declared, task, images)
 
 
 def with_value(part: Part, spoil: Callable[[Tensor], Tensor]) -> Iterator[Part]:
@@ -95,6 +106,27 @@ def with_weight(number: float, part: Part) -> Iterator[Part]:
         yield Mean(part.value, weight)
     elif isinstance(part, Gather) and part.is_weight:
         yield replace(part, value=tree_map(lambda leaf: torch.full_like(leaf, number), part.value))
+
+
+def with_grown_weight(part: Part) -> Iterator[Part]:
+    """The part with 1e9 for each of its weights above 0."""
+    if isinstance(part, Mean) and bool((weight_of(part) > 0).any()):
+        weight = weight_of(part)
+        yield Mean(part.value, torch.where(weight > 0, 1e9, weight))
+    elif isinstance(part, Gather):
+        yield from with_weight(1e9, part)
+
+
+def with_norm_times(number: float, part: Part) -> Iterator[Part]:
+    """The part, scaled as a whole, if it holds anything to scale."""
+    values = [leaf for _, leaf in leaves(part.value) if leaf.is_floating_point()]
+    if any(bool((leaf != 0).any()) for leaf in values):
+        yield replace(
+            part,
+            value=tree_map(
+                lambda leaf: leaf * number if leaf.is_floating_point() else leaf, part.value
+            ),
+        )
 
 
 def with_weight_shape(part: Part) -> Iterator[Part]:
@@ -128,6 +160,7 @@ PARTS: dict[str, tuple[Break, str]] = {
     "NaN weight": (partial(with_weight, math.nan), "finite and not negative|NaN or infinite"),
     "infinite weight": (partial(with_weight, math.inf), "finite and not negative|NaN or infinite"),
     "huge weight": (partial(with_weight, 1e30), r"a weight of 1e\+30 is above the limit 1e\+09"),
+    "weight of 1e9": (with_grown_weight, r"a weight of 1e\+09 is above \d+, the most"),
     "weight of another shape": (with_weight_shape, "expected a weight of shape"),
 }
 
@@ -142,6 +175,48 @@ def test_a_bad_part_is_refused(name: str, case: str) -> None:
             assert_refused(name, {**exchange(name).updates[BAD], part: bad}, f"{part!r}.*{reason}")
             tried += 1
     assert tried > 0
+
+
+TOO_LARGE: dict[str, Break] = {
+    "1e38": partial(with_one, 1e38),
+    "norm x 100": partial(with_norm_times, 100.0),
+}
+
+
+@pytest.mark.parametrize("case", TOO_LARGE)
+@pytest.mark.parametrize("name", METHOD_NAMES)
+def test_a_part_far_larger_than_the_others_is_refused(name: str, case: str) -> None:
+    """A hundredfold loss, or square of a gradient, may be honest, as after learning by heart."""
+    here = exchange(name)
+    hundredfold = case == "norm x 100"
+    exempt = {LOSS_PART, *here.method.squared_parts} if hundredfold else set()
+    for part, good in here.updates[BAD].items():
+        for bad in TOO_LARGE[case](good):
+            if part in exempt or not counts(bad) or getattr(good, "is_weight", False):
+                continue
+            totals = here.totals(
+                ("site-0", here.updates["site-0"]),
+                (BAD, {**here.updates[BAD], part: bad}),
+                ("site-2", here.updates["site-2"]),
+            )
+            reason = totals.bounds.refused[BAD]
+            assert f"client {BAD!r}, part {part!r}: its norm of" in reason
+            assert_same(totals, undisturbed(name))
+
+
+def counts(part: Part) -> bool:
+    """Whether the changed entries of the part weigh anything."""
+    return bool((cell_norms(part) > 1e30).any()) or bool((cell_norms(part) > 0).all())
+
+
+@pytest.mark.parametrize("name", METHOD_NAMES)
+def test_honest_weights_are_within_their_limits(name: str) -> None:
+    here = exchange(name)
+    for client, update in here.updates.items():
+        for part, sent in update.items():
+            if isinstance(sent, Mean):
+                limit = weight_limit(here.method, here.task, 1, part, here.images[client])
+                assert float(weight_of(sent).max()) <= limit, (client, part)
 
 
 @pytest.mark.parametrize("name", METHOD_NAMES)

@@ -150,6 +150,12 @@ UPDATES: dict[str, tuple[Callable[[Update], Update], str]] = {
     "nan weight": (lambda u: _weighted(u, lambda w: w * math.nan), "finite"),
     "zero weight": (lambda u: _weighted(u, torch.zeros_like), "weight is 0"),
     "huge weight": (lambda u: _weighted(u, lambda w: w * 0 + 1e30), "above the limit"),
+    "weight of 1e9": (lambda u: _weighted(u, lambda w: w * 0 + 1e9), "the most that was agreed"),
+    "1e38": (lambda u: _valued(u, _with_number(1e38)), "its norm of"),
+    "body of 1e38 with weight 1e9": (
+        lambda u: _valued(_weighted(u, lambda w: w * 0 + 1e9), _with_number(1e38)),
+        "the most that was agreed",
+    ),
     "missing part": (lambda u: {k: v for k, v in u.items() if k != LOSS_PART}, "wrong parts"),
     "extra part": (lambda u: {**u, "extra": Gather(torch.zeros(1))}, "wrong parts"),
     "renamed": (_renamed, "names differ"),

@@ -18,22 +18,13 @@ FOLDERS = (
 )
 # In these two folders the order of the files counts as well.
 CORE = (
-    *(
-        "shown_text",
-        "errors",
-        "registry",
-        "seeding",
-        "version",
-        "tree",
-        "payload",
-        "validation",
-        "totals",
-    ),
-    *("atomic_files", "settings", "child_process"),
+    *("shown_text", "errors", "registry", "seeding", "version", "tree", "payload"),
+    *("validation", "bounds", "totals", "atomic_files", "settings", "child_process"),
 )
 TRAINING = (
     *("task", "provenance", "parts", "activity", "local_training", "schedules", "local_optimizer"),
-    *("server_optimizer", "method", "averaging", "whole_models", "client_step", "client", "rounds"),
+    *("server_optimizer", "method", "averaging", "whole_models", "client_step", "client"),
+    *("agreed_bounds", "new_model", "rounds"),
 )
 ORDERED = {"core": CORE, "training": TRAINING}
 

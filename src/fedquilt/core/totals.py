@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fedquilt.core.bounds import BoundsReport, OutOfBounds, RoundBounds
 from fedquilt.core.payload import (
     Gather,
     Mean,
+    Part,
     Sum,
     Update,
     add_to,
     over_leading_axes,
     summands,
     update_bytes,
+    weight_of,
 )
-from fedquilt.core.tree import Tree, leaves, on_host, tree_map
+from fedquilt.core.tree import Tree, clone, leaves, on_host, tree_map
 from fedquilt.core.validation import RefusedUpdate, check_update
 
 
@@ -29,7 +32,8 @@ class Accumulator:
     ``expected`` is an update with the right names, kinds, shapes and dtypes; its values are not
     read. Sums are float64, so the order of arrival almost never changes the result.
     ``further_check`` is called with client and update after these checks and may raise
-    RefusedUpdate.
+    RefusedUpdate. With ``bounds``, some updates are copied and wait to be judged until the round
+    ends, at most ``bounds.hold`` at a time.
     """
 
     def __init__(
@@ -37,9 +41,12 @@ class Accumulator:
         expected: Update,
         population: int,
         further_check: Callable[[str, Update], None] = lambda client, update: None,
+        bounds: RoundBounds | None = None,
     ) -> None:
         self._expected = expected
         self._further_check = further_check
+        self._bounds = bounds
+        self._waiting: dict[str, Update] = {}
         self._population = population
         self._cohort: dict[str, None] = {}  # in order of arrival
         self._sums: dict[str, dict[str, Tree]] = {}
@@ -48,10 +55,40 @@ class Accumulator:
 
     def add(self, client: str, update: Update) -> None:
         """Add one client's update, or raise RefusedUpdate and add nothing."""
-        if client in self._cohort:
+        if client in self._cohort or client in self._waiting:
             raise RefusedUpdate(f"client {client!r} was already counted in this round")
         check_update(update, self._expected, client)
         self._further_check(client, update)
+        if self._bounds is None:
+            self._count(client, update)
+            return
+        try:
+            update = self._bounds.weighed(client, update)
+            self._bounds.measure(client, update)
+        except OutOfBounds as error:
+            self._bounds.refused[client] = str(error)
+            raise
+        # Later updates wait behind one that does: the order of the sums stays that of arrival.
+        if not self._waiting and not self._bounds.must_wait(client):
+            self._count(client, self._bounds.judged(client, update))
+            return
+        self._waiting[client] = {name: _copied(part) for name, part in update.items()}
+        if len(self._waiting) >= self._bounds.hold:
+            self.settle()
+
+    def settle(self) -> Mapping[str, str]:
+        """Judge the waiting updates; return why clients were refused for a bound so far."""
+        if self._bounds is None:
+            return {}
+        for client, update in self._waiting.items():
+            try:
+                self._count(client, self._bounds.judged(client, update))
+            except OutOfBounds as error:
+                self._bounds.refused[client] = str(error)
+        self._waiting = {}
+        return self._bounds.refused
+
+    def _count(self, client: str, update: Update) -> None:
         for name, part in update.items():
             if isinstance(part, Gather):
                 self._gathered.setdefault(name, {})[client] = part.value
@@ -63,6 +100,7 @@ class Accumulator:
         self._byte_count += update_bytes(update)
 
     def totals(self) -> Totals:
+        self.settle()
         return Totals(
             cohort=tuple(self._cohort),
             population=self._population,
@@ -70,6 +108,7 @@ class Accumulator:
             sums=self._sums,
             gathered=self._gathered,
             byte_count=self._byte_count,
+            bounds=BoundsReport() if self._bounds is None else self._bounds.report(),
         )
 
 
@@ -86,6 +125,7 @@ class Totals:
     sums: Mapping[str, Mapping[str, Tree]]
     gathered: Mapping[str, Mapping[str, Tree]]
     byte_count: int  # sent by the whole cohort
+    bounds: BoundsReport = BoundsReport()
 
     def sum(self, name: str) -> Any:
         return self._in_dtype(name, self._sums_of(name, Sum)["total"])
@@ -147,3 +187,10 @@ class Totals:
         """Convert to the expected dtype first, which has half the bytes, then move to the host."""
         like = self.expected[name].value
         return on_host(tree_map(lambda leaf, like: leaf.to(like.dtype), tree, like))
+
+
+def _copied(part: Part) -> Part:
+    """Copy a part that has to wait: an engine may reuse its memory."""
+    if isinstance(part, Mean):
+        return replace(part, value=clone(part.value), weight=weight_of(part).clone())
+    return replace(part, value=clone(part.value))

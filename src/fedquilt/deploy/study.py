@@ -44,8 +44,11 @@ class StudySite:
     name: str
     organisation: str
     annotates: tuple[str, ...]
+    images: int | None = added(None)  # at most so many to train on: the cap of its weight
 
     def __post_init__(self) -> None:
+        if self.images is not None and self.images < 1:
+            raise UserError(f"study.sites: images of {self.name!r} must be 1 or more")
         if not ORGANISATION.fullmatch(self.organisation):
             raise UserError(
                 f"study.sites: organisation {self.organisation!r} must be letters, digits and "

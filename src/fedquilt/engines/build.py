@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from fedquilt.core.bounds import DEFAULT_BOUNDS, Bounds
 from fedquilt.core.errors import UserError
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.client_states import ClientStates
@@ -36,7 +37,7 @@ def check_engine(options: EngineOptions, device: str, precision: str) -> None:
         )
 
 
-def build_engine(
+def build_engine(  # noqa: PLR0913 (options by name)
     options: EngineOptions,
     task: Task,
     clients: Mapping[str, ClientData],
@@ -46,6 +47,7 @@ def build_engine(
     tally: ActivityTally,
     device: str,
     transforms: Sequence[PayloadTransform] = (),
+    bounds: Bounds = DEFAULT_BOUNDS,
 ) -> SequentialEngine:
     name = _engine_name(options, device)
     given: dict[str, Any] = {
@@ -54,6 +56,7 @@ def build_engine(
         "tally": tally,
         "device": device,
         "transforms": transforms,
+        "bounds": bounds,
     }
     if name == "cuda-graph":
         return CudaGraphEngine(task, clients, **given, **options.cuda_graph_options)

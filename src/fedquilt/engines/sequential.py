@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import ClassVar
 
 import torch
 
+from fedquilt.core.bounds import DEFAULT_BOUNDS, Bounds, Norms, OutOfBounds
 from fedquilt.core.payload import Update, addressed
 from fedquilt.core.totals import Accumulator, Totals
 from fedquilt.core.tree import Weights, on_host
@@ -16,6 +17,7 @@ from fedquilt.engines.client_states import ClientStates, StatesInMemory
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.transform import PayloadTransform, apply_survey_transforms, apply_transforms
 from fedquilt.training.activity import ActivityTally
+from fedquilt.training.agreed_bounds import round_bounds
 from fedquilt.training.client import Workspace, run_client
 from fedquilt.training.method import Method, State
 from fedquilt.training.rounds import expected_update
@@ -37,8 +39,11 @@ class SequentialEngine:
         tally: ActivityTally | None = None,
         device: str = "cpu",
         transforms: Sequence[PayloadTransform] = (),
+        bounds: Bounds = DEFAULT_BOUNDS,
     ) -> None:
         self._task = task
+        self._bounds = bounds
+        self.norms: Norms = {}
         self._transforms = transforms
         self._clients = clients
         self._states: ClientStates = StatesInMemory() if states is None else states
@@ -60,16 +65,27 @@ class SequentialEngine:
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
     ) -> Totals:
         expected = expected_update(method, payload, cohort[0], self._task)
-        accumulator = Accumulator(expected, len(self._clients))
+        bounds = round_bounds(
+            self._bounds,
+            method,
+            self._task,
+            round_index,
+            before=self.norms,
+            images=lambda name: len(self._clients[name]),
+        )
+        accumulator = Accumulator(expected, len(self._clients), bounds=bounds)
         # A fixed order: rounding of the sums must not depend on who finishes first.
         for name, update, state in self._run_clients(method, payload, round_index, sorted(cohort)):
             data, kept = self._clients[name], state["method"]
-            accumulator.add(name, apply_transforms(self._transforms, method, data, kept, update))
+            update = apply_transforms(self._transforms, method, data, kept, update)
+            with suppress(OutOfBounds):  # the round goes on without it, and its totals say so
+                accumulator.add(name, update)
             self._states.put(name, state)
             if self._audit is not None:
                 self._audit.record(name, method.pseudo_labels(kept))
             if self._tally is not None:
                 self._tally.record(method.activity(data, kept))
+        accumulator.settle()
         return accumulator.totals()
 
     def _run_clients(

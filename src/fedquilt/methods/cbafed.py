@@ -104,6 +104,10 @@ class CBAFed(WeightedAveraging):
             tags = confident_tags(logits, local.received["thresholds"], ~known)
         return supervised + tagged_bce(logits, torch.where(known, NO_TAG, tags))
 
+    def weight_limits(self, images: int, class_count: int) -> Mapping[str, float]:
+        labels = float(images * class_count)  # annotated or filled in, of all classes
+        return dict.fromkeys(("body", "head", "buffers", "class_share"), labels)
+
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         filled_in = (local.state["tags"] != NO_TAG).sum(0)
         counts = (local.data.annotated_counts() + filled_in).to(torch.float32)

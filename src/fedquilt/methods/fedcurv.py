@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -39,6 +40,8 @@ class FedCurv(FedAvgPL):
     sums. These are float64: a client subtracts its own term from the sum, and little may remain.
     The penalty is written as a square, which differs from the paper's sum by a constant.
     """
+
+    squared_parts: ClassVar[frozenset[str]] = frozenset(SUMS)
 
     strength: float = 0.1  # lambda: weight of the penalty
     fisher_batch: int = 32  # images whose mean gradient is squared; 1: the exact definition

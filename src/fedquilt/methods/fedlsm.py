@@ -123,6 +123,11 @@ class FedLSM(WeightedAveraging):
         drawn: dict[str, Provenance] = {"head": "believed positives"} if self.draw_counts else {}
         return {**super().provenance, "positives": "sides", "annotated": "sides", **drawn}
 
+    def weight_limits(self, images: int, class_count: int) -> Mapping[str, float]:
+        training = self.training
+        per_step = training.steps and training.steps * training.batch_size
+        return {"head": float(per_step or training.epochs * images)}  # images drawn in a round
+
     def begin(self, local: Local) -> State:
         data = local.data
         nothing_missing = data.is_decided if self.labels == "single" else data.is_complete

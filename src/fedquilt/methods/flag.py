@@ -53,6 +53,9 @@ class FLAG(WeightedAveraging):
         rows: tuple[Counted, ...] = (whole, "images" if self.head_rows == "all" else "annotated")
         return {**super().provenance, "body": whole, "buffers": whole, "head": rows}
 
+    def weight_limits(self, images: int, class_count: int) -> Mapping[str, float]:
+        return dict.fromkeys(("body", "head", "buffers"), float(images * class_count))
+
     def client_weight(self, local: Local) -> float:
         variety = label_variety(local.data.positive_counts(), self.alpha)
         return or_negligible(variety, super().client_weight(local))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedquilt.core.bounds import DEFAULT_BOUNDS, Bounds
 from fedquilt.core.errors import UserError
 from fedquilt.core.settings import Tables, added, plain, read
 from fedquilt.data.annotations import ANNOTATIONS
@@ -48,6 +49,7 @@ class Recipe:
     validation: Validation = added(Validation())  # images that choose the round, if there are any
     checkpoint_every: int = 1  # rounds
     min_cell: int = 0  # disclosure floor: values computed from fewer patients are not sent
+    bounds: Bounds = added(DEFAULT_BOUNDS)  # on the weights and norms of clients' updates
 
     def __post_init__(self) -> None:
         for name in ("rounds", "checkpoint_every"):

@@ -37,7 +37,7 @@ from fedquilt.runs.fitted_decisions import (
     store_decisions,
 )
 from fedquilt.runs.intervals import result_intervals, site_intervals
-from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder
+from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder, bound_notices
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.scores import MAX_BYTES, Scores, logits_size, too_large, write_scores
 from fedquilt.runs.simulation import Simulation, simulate
@@ -133,6 +133,7 @@ class _Run:
             tally=self.tally,
             device=device,
             transforms=(DisclosureFloor(recipe.min_cell),),
+            bounds=recipe.bounds,
         )
         self.server: State = {}
         self.first_round = 0
@@ -173,6 +174,8 @@ class _Run:
     def train(self) -> None:
         rounds = self.recorder.rounds(self.engine, self.server, self.first_round, self.engine)
         for self.server, record in rounds:
+            for notice in bound_notices(record):
+                self.observe("notice", {"text": notice})
             self.observe("round", record)
 
     def finish(self) -> None:

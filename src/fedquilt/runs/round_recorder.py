@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
+from fedquilt.core.bounds import norms_from
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.checkpoint import Checkpoints
 from fedquilt.runs.run_folder import RunFolder
@@ -58,6 +59,8 @@ class RoundRecorder:
     ) -> Iterator[tuple[State, Record]]:
         """Yield the server's state and the record of every round from ``first_round`` on."""
         self._history.cut_to(first_round)
+        before = self._history.read()
+        engine.norms = norms_from(before[-1]) if before else {}
         for round_ in run_rounds(
             self._recipe.method,
             self._task,
@@ -85,6 +88,7 @@ class RoundRecorder:
             "bytes_up": round_.bytes_up,
             "seconds": round_.seconds,
             "metrics": None,
+            **round_.bounds.facts(),
         }
         due = self._is_due(round_, self._recipe.evaluation.every)
         metrics = self._evaluate(round_.server) if due else None
@@ -102,3 +106,14 @@ class RoundRecorder:
         if is_saved:
             self._history.make_durable()
             self.checkpoints.save()
+
+
+def bound_notices(record: Record) -> list[str]:
+    """Return a sentence for every update of a round that its bounds refused or clipped."""
+    place = f"round {record['round']}"
+    refused = record.get("refused", {}).values()
+    clipped = record.get("clipped", {}).items()
+    return [
+        *(f"{place} goes without an update: {reason}" for reason in refused),
+        *(f"{place}: {client} was clipped in {', '.join(parts)}" for client, parts in clipped),
+    ]

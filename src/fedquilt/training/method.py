@@ -86,6 +86,7 @@ class Method(ABC):
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # named sets of fields
     fixed: ClassVar[Mapping[str, Any]] = {}  # settings that only a subclass may change
     pseudo_label_key: ClassVar[str | None] = None  # of the client's state, if it fills in labels
+    squared_parts: ClassVar[frozenset[str]] = frozenset()  # their norms differ as squares do
     needs_complete_labels: ClassVar[bool] = False  # an upper bound, possible in simulation only
     needs_pooled_data: ClassVar[bool] = False  # another upper bound
     own_classes_only: ClassVar[bool] = False  # a client's model learns only what it annotates
@@ -105,6 +106,10 @@ class Method(ABC):
         """For every part of survey and rounds, the images its values are computed from."""
         declared = {name: part.provenance for name, part in self.parts.items()}
         return {"annotators": "annotated", **declared}
+
+    def weight_limits(self, images: int, class_count: int) -> Mapping[str, float]:
+        """The parts that may weigh more than the client's images, and how much at most."""
+        return {}
 
     def views(self, round_index: int) -> tuple[str, ...]:
         """The augmented views of every image in this round's batches."""

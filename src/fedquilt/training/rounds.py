@@ -9,6 +9,7 @@ from typing import Protocol
 
 import torch
 
+from fedquilt.core.bounds import BoundsReport, Norms
 from fedquilt.core.errors import UserError
 from fedquilt.core.payload import Mean, Update, addressed, broadcast_bytes
 from fedquilt.core.seeding import generator_for
@@ -16,10 +17,13 @@ from fedquilt.core.totals import Totals
 from fedquilt.models.network import read_weights
 from fedquilt.training.client import LOSS_PART
 from fedquilt.training.method import Method, State
+from fedquilt.training.new_model import check_new_model
 from fedquilt.training.task import Task
 
 
 class Engine(Protocol):
+    norms: Norms  # the medians that the next round's updates are compared with
+
     def survey(self, method: Method) -> Totals: ...
 
     def exchange(
@@ -38,6 +42,7 @@ class Round:
     bytes_down: int
     bytes_up: int
     seconds: float
+    bounds: BoundsReport = BoundsReport()
 
 
 def start_server(method: Method, task: Task, engine: Engine) -> State:
@@ -71,7 +76,9 @@ def run_rounds(
         cohort = draw_cohort(task, cohort_size, index)
         payload = method.broadcast(server)
         totals = engine.exchange(method, payload, index, cohort)
-        server = method.update(server, totals)
+        new = method.update(server, totals)
+        check_new_model(task, server, new, index, totals.bounds.largest)
+        server, engine.norms = new, totals.bounds.norms
         yield Round(
             index=index,
             server=server,
@@ -80,6 +87,7 @@ def run_rounds(
             bytes_down=broadcast_bytes(payload, cohort),
             bytes_up=totals.byte_count,
             seconds=time.perf_counter() - began,
+            bounds=totals.bounds,
         )
 
 

@@ -6,16 +6,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from fedquilt.core.bounds import Norms, RoundBounds
 from fedquilt.core.payload import PerClient, Update, addressed
 from fedquilt.core.totals import Totals
 from fedquilt.core.version import VERSION
 from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.channel import Channel, WaitLimits
 from fedquilt.deploy.protocol.messages import END, EVERY_SITE, Message, pack
+from fedquilt.deploy.server.declared_images import DeclaredImages
 from fedquilt.deploy.server.quorum import Quorum
 from fedquilt.deploy.server.replies import Replies
 from fedquilt.deploy.study import Study
 from fedquilt.privacy.sent_parts import example_data
+from fedquilt.training.agreed_bounds import round_bounds
 from fedquilt.training.method import Method, State
 from fedquilt.training.rounds import expected_update
 from fedquilt.training.task import Task
@@ -37,8 +40,17 @@ class ExchangeReport:
 class RemoteEngine:
     """An engine whose clients are remote sites; updates are summed as they arrive."""
 
-    def __init__(self, study: Study, task: Task, channel: Channel, audit_log: AuditLog) -> None:
+    def __init__(
+        self,
+        study: Study,
+        task: Task,
+        channel: Channel,
+        audit_log: AuditLog,
+        images: DeclaredImages | None = None,
+    ) -> None:
         self._study, self._task, self._channel, self._audit_log = study, task, channel, audit_log
+        self._images = DeclaredImages(study) if images is None else images
+        self.norms: Norms = {}
         self.last_exchange = ExchangeReport()
 
     def survey(self, method: Method) -> Totals:
@@ -52,7 +64,18 @@ class RemoteEngine:
     ) -> Totals:
         expected = expected_update(method, payload, cohort[0], self._task)
         requests = self._requests("train", payload, round_index, cohort)
-        return self._collect_quorum("train", round_index, requests, expected)
+        bounds = round_bounds(
+            self._study.recipe.bounds,
+            method,
+            self._task,
+            round_index,
+            before=self.norms,
+            images=self._images.of,
+        )
+        totals = self._collect_quorum("train", round_index, requests, expected, bounds)
+        for site, parts in totals.bounds.clipped.items():
+            self._audit_log.record("clipped", site=site, round=round_index, parts=list(parts))
+        return totals
 
     def send_final(self, payload: State) -> dict[str, str]:
         """Send every site the final broadcast; return the sites not reached, with reasons."""
@@ -72,10 +95,15 @@ class RemoteEngine:
         }
 
     def _collect_quorum(
-        self, kind: str, round_index: int, requests: dict[str, bytes], expected: Update
+        self,
+        kind: str,
+        round_index: int,
+        requests: dict[str, bytes],
+        expected: Update,
+        bounds: RoundBounds | None = None,
     ) -> Totals:
         """Return the totals; raise TooFewSites if the replies make no quorum."""
-        replies = self._collect(kind, round_index, requests, expected)
+        replies = self._collect(kind, round_index, requests, expected, bounds)
         what = "the survey" if kind == "survey" else f"round {round_index + 1}"
         Quorum(self._study, tuple(requests)).require(
             replies.answered, self.last_exchange.missing, what
@@ -83,10 +111,17 @@ class RemoteEngine:
         return replies.accumulator.totals()
 
     def _collect(
-        self, kind: str, round_index: int, requests: dict[str, bytes], expected: Update
+        self,
+        kind: str,
+        round_index: int,
+        requests: dict[str, bytes],
+        expected: Update,
+        bounds: RoundBounds | None = None,
     ) -> Replies:
         began, rules = time.perf_counter(), self._study.rules
-        replies = Replies(self._study, kind, round_index, self._audit_log, expected)
+        replies = Replies(
+            self._study, kind, round_index, self._audit_log, expected, self._images, bounds
+        )
         quorum = Quorum(self._study, tuple(requests))
         limits = WaitLimits(
             seconds=rules.start_seconds if kind == "survey" else rules.round_seconds,
@@ -98,6 +133,7 @@ class RemoteEngine:
                 "sent", site=site, kind=kind, round=round_index, bytes=len(request)
             )
         silent = self._channel.ask(requests, replies.receive, limits)
+        replies.settle()
         missing = {**silent, **replies.reasons}
         self.last_exchange = ExchangeReport(
             answered=tuple(replies.answered),

@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedquilt.core.bounds import RoundBounds
 from fedquilt.core.payload import Update
 from fedquilt.core.shown_text import shown
 from fedquilt.core.totals import Accumulator
 from fedquilt.core.validation import RefusedUpdate
 from fedquilt.core.version import VERSION
 from fedquilt.deploy.audit_log import AuditLog, part_sizes
-from fedquilt.deploy.protocol.messages import BadMessage, Message, unpack, update_of
+from fedquilt.deploy.protocol.messages import END, BadMessage, Message, unpack, update_of
+from fedquilt.deploy.server.declared_images import DeclaredImages, check_survey_counts
 from fedquilt.deploy.server.unannotated_rows import check_rows
 from fedquilt.deploy.study import Study
 
@@ -33,13 +35,17 @@ class Replies:
     round_index: int
     audit_log: AuditLog
     expected: Update  # with the names, kinds, shapes and dtypes that replies must have
+    images: DeclaredImages
+    bounds: RoundBounds | None = None
     accumulator: Accumulator = field(init=False)
     answered: list[str] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)  # site -> why its reply was not counted
     byte_count: int = 0
 
     def __post_init__(self) -> None:
-        self.accumulator = Accumulator(self.expected, len(self.study.sites), self._check_rows)
+        self.accumulator = Accumulator(
+            self.expected, len(self.study.sites), self._check_rows, self.bounds
+        )
 
     def receive(self, site: str, reply: bytes) -> None:
         """Count a site's reply, or record why not; never raises because of its content."""
@@ -56,6 +62,14 @@ class Replies:
             self.answered.append(site)
             self.reasons.pop(site, None)
             self.audit_log.record("received", **facts, parts=part_sizes(update))
+
+    def settle(self) -> None:
+        """Judge the updates that had to wait for the others of the round."""
+        for site, reason in self.accumulator.settle().items():
+            if site in self.answered:
+                self.answered.remove(site)
+                facts = {"site": site, "kind": self.kind, "round": self.round_index}
+                self._reject("refused", site, facts, f"refused: {reason}")
 
     def _reject(self, event: str, site: str, facts: Mapping[str, Any], reason: str) -> None:
         reason = shown(reason)  # it may quote the reply
@@ -74,6 +88,8 @@ class Replies:
         self._check_facts(site, message)
         if "error" in message.facts:
             raise SiteFailed(f"{message.facts['error']}: {message.facts.get('text', '')}"[:300])
+        if self.kind != END:
+            self.images.declare(site, message.facts.get("images"))
         return update_of(message)
 
     def _check_facts(self, site: str, message: Message) -> None:
@@ -99,3 +115,5 @@ class Replies:
 
     def _check_rows(self, site: str, update: Update) -> None:
         check_rows(self.study, update, site)
+        if self.kind == "survey":
+            check_survey_counts(update, site, self.images.of(site))

@@ -17,6 +17,7 @@ from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.deploy.audit_chain import AUDIT_FILE, read_events
 from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.channel import Channel
+from fedquilt.deploy.server.declared_images import SITES_FILE, DeclaredImages
 from fedquilt.deploy.server.remote_engine import RemoteEngine
 from fedquilt.deploy.server.result import site_allocation, study_result
 from fedquilt.deploy.study import Study
@@ -27,7 +28,7 @@ from fedquilt.reports.html.card import Card, keep_card
 from fedquilt.reports.html.run_report import try_run_report
 from fedquilt.runs.assessment import GLOBAL
 from fedquilt.runs.intervals import result_intervals
-from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder
+from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder, bound_notices
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.scores import MAX_BYTES, Scores, logits_size, too_large, write_scores
 from fedquilt.runs.trained_models import save_models
@@ -84,7 +85,10 @@ class ServerRun:
                 checkpoint_every=1,  # whatever the recipe says: sites keep a few rounds' states
             )
             audit_log = AuditLog(self.folder.path / AUDIT_FILE)
-            self.engine = RemoteEngine(self.study, self.task, self._channel, audit_log)
+            self._images = DeclaredImages(self.study, self.folder.path / SITES_FILE)
+            self.engine = RemoteEngine(
+                self.study, self.task, self._channel, audit_log, self._images
+            )
             if self.study.evaluate_on_server:
                 self._test = recipe.data.load(self._cache).test
                 self._workspace = Workspace.of(self.task, torch.device("cpu"))
@@ -108,6 +112,8 @@ class ServerRun:
             self._notice(f"resumed after round {first_round}", round=first_round)
         for notice in survey_notices(self.study, self.folder.path / AUDIT_FILE):
             self._notice(notice)
+        if (declared := self._images.notice()) is not None:
+            self._notice(declared)
         return server, first_round
 
     def _train(self, server: State, first_round: int) -> bool:
@@ -116,6 +122,8 @@ class ServerRun:
             return False
         rounds = self.recorder.rounds(self.engine, server, first_round)
         for self._server, record in rounds:
+            for notice in bound_notices(record):
+                self._notice(notice)
             self._observe(record)
             if self._should_stop() and record["round"] < self.task.round_count:
                 return False

@@ -27,6 +27,7 @@ class SiteCheck:
     annotated: dict[str, tuple[int, int]]  # class -> annotated images, positives
     policy: SitePolicy
     leaving: tuple[LeavingPart, ...]
+    agreed_images: int | None = None
 
     @property
     def is_ok(self) -> bool:
@@ -49,6 +50,11 @@ class SiteCheck:
             f"{name}: {known:,} annotated, {positive:,} of them positive"
             for name, (known, positive) in self.annotated.items()
         ]
+        lines.append(
+            f"the weight of its updates is capped at {self.agreed_images:,} images, by agreement"
+            if self.agreed_images is not None
+            else f"it declares its {self.images:,} images to the server, which cap its weight"
+        )
         return [*lines, f"nothing about fewer than {self.policy.min_cell} patients leaves"]
 
 
@@ -62,7 +68,8 @@ def check_site(kit: Kit, settings: SiteSettings) -> SiteCheck:
     counts = zip(data.annotated_counts().tolist(), data.positive_counts().tolist())
     annotated = {name: pair for name, pair in zip(study.classes, counts) if pair[0]}
     leaving = what_would_leave(study.recipe.method, data, task, policy)
-    return SiteCheck(study.name, site, len(data), annotated, policy, tuple(leaving))
+    agreed = study.site(site).images
+    return SiteCheck(study.name, site, len(data), annotated, policy, tuple(leaving), agreed)
 
 
 def leaving_table(found: SiteCheck) -> Table:

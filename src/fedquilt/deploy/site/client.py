@@ -57,6 +57,9 @@ class SiteClient:
         # The server sends all weights, so a site does not need the pretrained file.
         self._task = replace(study.task, model=study.task.model.for_loading())
         self._workspace = Workspace.of(self._task, torch.device(device))
+        # Without an agreed number the site declares its own, which caps the weight of its updates.
+        is_agreed = study.site(data.name).images is not None
+        self._declared = {} if is_agreed else {"images": len(data)}
 
     def answer(self, request: bytes) -> bytes:
         """Return the reply to a request; if anything fails, a reply with the error's name."""
@@ -67,7 +70,8 @@ class SiteClient:
             self._check_request(message.facts)
             self._audit_log.record("received", **_log_facts(facts), bytes=len(request))
             update = self._handle(message)
-            reply = pack(update_message(facts, update))
+            declared = {} if facts["kind"] == END else self._declared
+            reply = pack(update_message({**facts, **declared}, update))
         except (BadMessage, RefusedRequest) as error:
             return self._error_reply(facts, type(error).__name__, str(error))
         except Exception as error:

@@ -49,7 +49,15 @@ def load_site_data(
     """Load the data as the study's client; ``check`` may raise an error for what was loaded."""
     splits = site_source(study, site, settings.data).load(image_cache(settings))
     check(splits.train)
-    return as_client(study, site, splits, _secret(settings))
+    data = as_client(study, site, splits, _secret(settings))
+    agreed = study.site(site).images
+    if agreed is not None and len(data.training) > agreed:
+        raise UserError(
+            f"{site} has {len(data.training):,} images to train on, and the study agreed on at "
+            f"most {agreed:,}, so its updates would be refused; leave images out, or have the "
+            "coordinator change the study's `images`"
+        )
+    return data
 
 
 def image_cache(settings: SiteSettings) -> Path:

@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fedquilt.core.bounds import DEFAULT_BOUNDS, Bounds
 from fedquilt.core.payload import Update, placed
 from fedquilt.core.seeding import seed_network_draws
 from fedquilt.core.totals import Totals
@@ -63,6 +64,7 @@ class CudaGraphEngine(SequentialEngine):
         channels_last: bool = True,
         device_state_bytes: int | None = None,
         transforms: Sequence[PayloadTransform] = (),
+        bounds: Bounds = DEFAULT_BOUNDS,
     ) -> None:
         super().__init__(
             task,
@@ -72,6 +74,7 @@ class CudaGraphEngine(SequentialEngine):
             tally=tally,
             device=device,
             transforms=transforms,
+            bounds=bounds,
         )
         where = self.workspace.device
         with out_of_memory_advice(

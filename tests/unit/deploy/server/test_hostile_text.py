@@ -15,6 +15,7 @@ from fedquilt.core.payload import Sum
 from fedquilt.core.version import VERSION
 from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.messages import Message, pack, update_message
+from fedquilt.deploy.server.declared_images import DeclaredImages
 from fedquilt.deploy.server.replies import Replies
 from fedquilt.deploy.study import study_from
 
@@ -25,7 +26,8 @@ SAFE = r"\u001b[1A\u001b[2K\nall 12 rounds are done"
 def _receive(tmp_path: Path, reply: bytes) -> Replies:
     study = make_study(make_method("fedavg"))
     expected = {"body": Sum(torch.zeros(1))}
-    replies = Replies(study, "train", 0, AuditLog(tmp_path / "audit.jsonl"), expected)
+    log, images = AuditLog(tmp_path / "audit.jsonl"), DeclaredImages(study)
+    replies = Replies(study, "train", 0, log, expected, images)
     replies.receive("site-0", reply)
     return replies
 
@@ -33,7 +35,7 @@ def _receive(tmp_path: Path, reply: bytes) -> Replies:
 def _facts(**further: object) -> dict[str, object]:
     study = make_study(make_method("fedavg"))
     facts = {"kind": "train", "study": study.hash, "version": VERSION, "site": "site-0"}
-    return {**facts, "round": 0, **further}
+    return {**facts, "round": 0, "images": 21, **further}
 
 
 def test_a_sites_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

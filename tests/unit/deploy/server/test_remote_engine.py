@@ -13,7 +13,7 @@ from support.tiny_federation import make_method
 from fedquilt.core.payload import Sum
 from fedquilt.deploy.protocol.channel import WaitLimits
 from fedquilt.deploy.protocol.messages import pack, unpack, update_message, update_of
-from fedquilt.training.rounds import start_server
+from fedquilt.training.rounds import run_rounds, start_server
 
 
 class MeasuringChannel(CallingChannel):
@@ -48,9 +48,11 @@ def test_updates_are_summed_on_arrival_and_freed(tmp_path: Path) -> None:
     channel = MeasuringChannel(make_sites(study, tmp_path))
     engine = make_engine(study, channel, tmp_path)
     server = start_server(method, study.task, engine)
-    engine.exchange(method, method.broadcast(server), 0, study.site_names)
+    (started, *_) = run_rounds(method, study.task, engine, server)  # without medians, updates wait
+    engine.exchange(method, method.broadcast(started.server), 1, study.site_names)
     first, second, third = channel.alive
-    assert second == third == first  # one accumulator, allocated for the first update
+    # One accumulator, allocated for the first update; of the others only a few norms are kept.
+    assert first <= second <= third <= first + 200
 
 
 def test_all_sites_get_the_same_bytes_object(tmp_path: Path) -> None:

@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support.html_pages import Page
 from support.remote_sites import CallingChannel, make_clients, make_sites, make_study
 from support.tiny_federation import make_method
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.tree import same_bits
+from fedquilt.deploy.protocol.messages import Message, pack, unpack
 from fedquilt.deploy.server.quorum import TooFewSites
 from fedquilt.deploy.server.result import missing_model_notes
 from fedquilt.deploy.server.run import ServerRun
 from fedquilt.deploy.site.model import SiteModel
+from fedquilt.deploy.study import study_from
 from fedquilt.reports.html.card import Card
 from fedquilt.runs.finished_run import read_run
 from fedquilt.runs.trained_models import load_weights
@@ -42,12 +45,16 @@ def test_a_stopped_and_resumed_study_ends_with_the_same_bits(tmp_path: Path) -> 
     method = make_method("scaffold")
     study = make_study(method)
     rounds: list[int] = []
+
+    def observe(record: dict[str, Any]) -> None:
+        rounds.extend([record["round"]] if "notice" not in record else [])
+
     sites = make_sites(study, tmp_path / "sites")
     run = ServerRun(
         study,
         tmp_path / "run",
         CallingChannel(sites),
-        observe=lambda record: rounds.append(record["round"]),
+        observe=observe,
         should_stop=lambda: len(rounds) >= 2,
     )
     assert not run.run(resume=False)
@@ -167,3 +174,80 @@ def test_a_failing_report_does_not_lose_the_study(
         and f"fedquilt report {tmp_path / 'run'}" in notice
         for notice in notices
     )
+
+
+def test_one_finite_update_cannot_end_a_study(tmp_path: Path) -> None:
+    """A body of 1e38 with weight 1e9: refused by name, and the model is as without that site."""
+    method = make_method("fedavg-pl")
+
+    def poisoned(site: str, reply: bytes) -> list[bytes]:
+        message = unpack(reply)
+        if site != "site-1" or "body" not in message.facts["parts"]:
+            return [reply]
+        body = {
+            name: torch.full_like(leaf, 1e38)
+            for name, leaf in message.tree["value"]["body"].items()
+        }
+        tree = {
+            "value": {**message.tree["value"], "body": body},
+            "weight": {**message.tree["weight"], "body": torch.tensor(weight, dtype=torch.float64)},
+        }
+        return [pack(Message(message.facts, tree))]
+
+    weights = {}
+    for weight in (1e9, 1.0):
+        study, folder = make_study(method), tmp_path / f"{weight:g}"
+        channel = CallingChannel(make_sites(study, folder / "sites"), poisoned)
+        run = ServerRun(study, folder / "run", channel)
+        assert run.run(resume=False)
+        history = run.folder.history.read()
+        assert [record["cohort"] for record in history] == [["site-0", "site-2"]] * 3
+        for record in history:
+            assert "refused: client 'site-1', part 'body'" in record["missing"]["site-1"]
+        weights[weight] = load_weights(run.folder, read_run(folder / "run").models.card, "global")
+    study, folder = make_study(method), tmp_path / "without"
+    sites = make_sites(study, folder / "sites")
+    survey = dict(sites)
+
+    def silent(site: str, reply: bytes) -> list[bytes]:
+        return [] if site == "site-1" and unpack(reply).facts["kind"] == "train" else [reply]
+
+    run = ServerRun(study, folder / "run", CallingChannel(survey, silent))
+    assert run.run(resume=False)
+    expected = load_weights(run.folder, read_run(folder / "run").models.card, "global")
+    assert all(same_bits(found, expected) for found in weights.values())
+
+
+def test_a_site_may_not_declare_more_images_later_not_even_after_a_restart(tmp_path: Path) -> None:
+    method = make_method("fedavg-pl")
+    study = make_study(method)
+    first = CallingChannel(make_sites(study, tmp_path / "sites"))
+    stopped = ServerRun(study, tmp_path / "run", first, should_stop=lambda: True)
+    assert not stopped.run(resume=False)
+
+    def more(site: str, reply: bytes) -> list[bytes]:
+        message = unpack(reply)
+        return [pack(Message({**message.facts, "images": 10**6}, message.tree))]
+
+    again = CallingChannel(make_sites(study, tmp_path / "sites"), more)
+    with pytest.raises(TooFewSites, match="now declares 1000000 images, and 21 before"):
+        ServerRun(study, tmp_path / "run", again).run(resume=True)
+
+
+def test_agreed_images_are_not_declared_and_cap_the_weight(tmp_path: Path) -> None:
+    settings = make_study(make_method("fedavg-pl")).to_dict()
+    hash_before = study_from(settings).hash
+    for site in settings["sites"]:
+        site["images"] = 20  # and every site has 21
+    study = study_from(settings)
+    assert study.hash != hash_before
+    said: list[bytes] = []
+
+    def listen(site: str, reply: bytes) -> list[bytes]:
+        said.append(reply)
+        return [reply]
+
+    channel = CallingChannel(make_sites(study, tmp_path / "sites"), listen)
+    with pytest.raises(TooFewSites, match="a weight of 21 is above 20, the most that was agreed"):
+        ServerRun(study, tmp_path / "run", channel).run(resume=False)
+    assert all("images" not in unpack(reply).facts for reply in said)

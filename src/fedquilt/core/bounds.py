@@ -1,0 +1,324 @@
+"""Bounds: an update counts no more than was agreed, and is not far larger than the others.
+
+Weights are bounded by what a client may weigh, norms by the median norm of the same part. By
+default an update beyond a bound is refused, and one within it is added as it is. Clipping to the
+median would change half of the honest updates of every round, so it has to be asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Gather, Mean, Part, Update, over_leading_axes, weight_of
+from fedquilt.core.tree import Tree, leaves, tree_map
+from fedquilt.core.validation import RefusedUpdate
+
+FEW = 3  # norms from which a median says something about one of them
+HELD = 8  # updates that a round keeps until it has a first median
+SLACK = 1e-6  # weights may be counts in float32
+DIGITS = 6  # of a median, so that rounding of a norm decides nothing
+UNCOMPARED = 1e9  # the largest norm of a part that no other client's can be compared with
+ROUNDED = 10.0 ** (1 - DIGITS)
+
+WeightLimit: TypeAlias = Callable[[str, str], float]  # (client, part) -> the largest weight
+Norms: TypeAlias = Mapping[str, Tensor]  # by part; 0 where none is known
+
+
+class OutOfBounds(RefusedUpdate):
+    """Raised for an update beyond a bound; the totals are left unchanged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """What becomes of an update that weighs more than agreed, or is far larger than others."""
+
+    beyond: Literal["refuse", "clip", "accept"] = "refuse"  # clip to the median; accept any norm
+    norm_factor: float = 30.0  # refused beyond this many times the median norm of the part
+    max_norms: Mapping[str, float] = field(default_factory=dict)  # agreed, instead of the median
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.norm_factor < math.inf:
+            raise UserError(f"bounds.norm_factor must be at least 1, found {self.norm_factor}")
+        for part, norm in self.max_norms.items():
+            if not 0 < norm < math.inf:
+                raise UserError(f"bounds.max_norms.{part} must be positive, found {norm}")
+
+
+DEFAULT_BOUNDS = Bounds()
+
+
+@dataclass(frozen=True)
+class BoundsReport:
+    """What the bounds of a round did."""
+
+    norms: Norms = field(default_factory=dict)  # the medians, for the next round
+    refused: Mapping[str, str] = field(default_factory=dict)  # client -> why
+    clipped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # client -> parts
+    largest: str = "no update was measured"  # which client sent the largest part, in words
+
+    def facts(self) -> dict[str, Any]:
+        """Return the report for the history of a run."""
+        lists = {part: norm.tolist() for part, norm in self.norms.items()}
+        facts = {"norms": lists, "refused": dict(self.refused)}
+        facts["clipped"] = {client: list(parts) for client, parts in self.clipped.items()}
+        return {name: fact for name, fact in facts.items() if fact}
+
+
+def norms_from(facts: Mapping[str, Any]) -> Norms:
+    """The medians in what :meth:`BoundsReport.facts` returned."""
+    found = facts.get("norms", {})
+    return {part: torch.tensor(norm, dtype=torch.float64) for part, norm in found.items()}
+
+
+def cell_norms(part: Part) -> Tensor:
+    """The norm over all tensors of a part, on the host; of a mean, one for each of its weights.
+
+    Cells without weight have norm 0: their values do not count.
+    """
+    weight = weight_of(part) if isinstance(part, Mean) else torch.zeros(())
+    found = [
+        torch.linalg.vector_norm(leaf.reshape(*weight.shape, -1), dim=-1, dtype=torch.float64)
+        for _, leaf in leaves(part.value)
+        if leaf.is_floating_point() and leaf.numel()
+    ]
+    if not found:
+        return torch.zeros(weight.shape, dtype=torch.float64)
+    norms: Tensor = torch.linalg.vector_norm(torch.stack(found), dim=0).cpu()
+    if isinstance(part, Mean) and weight.ndim:
+        norms = torch.where(weight.cpu() > 0, norms, 0.0)
+    return norms
+
+
+def median_norms(norms: Tensor) -> Tensor:
+    """The lower median over the first axis of those above 0; 0 where there is none."""
+    median = torch.where(norms > 0, norms, math.nan).nanmedian(0).values
+    return _rounded(torch.where(median.isnan(), 0.0, median))
+
+
+def _rounded(norms: Tensor) -> Tensor:
+    rounded = [float(f"{norm:.{DIGITS}g}") for norm in norms.reshape(-1).tolist()]
+    return torch.tensor(rounded, dtype=torch.float64).reshape(norms.shape)
+
+
+class RoundBounds:
+    """The bounds of one round: weighs, measures and judges updates.
+
+    An update that is larger than the medians of the round before allow, or that has a part for
+    which there is no median yet, waits until the round's own median is known. So the first round
+    has bounds too, and a method may change all of its clients' norms from one round to the next.
+    A liar alone cannot move the median.
+
+    Args:
+        settings: what is bounded, and how.
+        before: the medians of the round before.
+        weight_limit: the largest weight of a client and part.
+        steps: a client's steps in the round: one with more than the median may move further.
+        squares: parts that hold squares; the root of their norm is compared.
+        hold: the most updates that wait at a time.
+    """
+
+    def __init__(
+        self,
+        settings: Bounds,
+        before: Norms,
+        weight_limit: WeightLimit,
+        *,
+        steps: Callable[[str], int] = lambda client: 1,
+        squares: frozenset[str] = frozenset(),
+        hold: int = HELD,
+    ) -> None:
+        self.settings, self.hold = settings, hold
+        self._before, self._weight_limit = before, weight_limit
+        self._steps, self._squares = steps, squares
+        self._norms: dict[str, dict[str, Tensor]] = {}  # by client and part, of measured updates
+        self._out: set[str] = set()  # clients whose update was refused for its norm
+        self._clipped: dict[str, list[str]] = {}
+        self.refused: dict[str, str] = {}
+
+    def weighed(self, client: str, update: Update) -> Update:
+        """Return the update with no weight above its limit, or raise OutOfBounds."""
+        return {name: self._weighed(client, name, part) for name, part in update.items()}
+
+    def _weighed(self, client: str, name: str, part: Part) -> Part:
+        limit = self._weight_limit(client, name)
+        weights = _weights(part)
+        if not weights.numel() or float(weights.max()) <= limit * (1 + SLACK):
+            return part
+        if self.settings.beyond != "clip":
+            raise OutOfBounds(
+                f"client {client!r}, part {name!r}: a weight of {float(weights.max()):g} is above "
+                f"{limit:g}, the most that was agreed for this client"
+            )
+        self._note_clipped(client, name)
+        if isinstance(part, Mean):
+            return replace(part, weight=weight_of(part).clamp(max=limit))
+        return replace(part, value=tree_map(lambda leaf: leaf.clamp(max=limit), part.value))
+
+    def measure(self, client: str, update: Update) -> None:
+        """Measure an update; raise OutOfBounds if a part is above its agreed norm."""
+        if self.settings.beyond == "accept":
+            return
+        for name, largest in self.settings.max_norms.items():
+            norm = _whole(cell_norms(update[name])) if name in update else 0.0
+            if not norm <= largest and self.settings.beyond == "refuse":
+                raise OutOfBounds(
+                    f"client {client!r}, part {name!r}: its norm of {norm:g} is above the agreed "
+                    f"{largest:g}"
+                )
+        measured = {name: self._norm_of(name, part) for name, part in update.items()}
+        for name, norms in measured.items():
+            if not bool(norms.isfinite().all()):
+                raise OutOfBounds(f"client {client!r}, part {name!r}: its norm overflows float64")
+        self._norms[client] = {
+            name: norm for name, norm in measured.items() if name not in self.settings.max_norms
+        }
+
+    def must_wait(self, client: str) -> bool:
+        """Whether the update can only be judged by the norms of this round."""
+        if client not in self._norms:
+            return False
+        reach = self._reach(client)
+        for name, norm in self._norms[client].items():
+            known = self._before.get(name, torch.zeros(()))
+            is_open = known == 0 if self._is_clipping else ~(norm <= known * reach)
+            if bool(((norm > 0) & is_open).any()):
+                return True
+        return False
+
+    def judged(self, client: str, update: Update) -> Update:
+        """Return the update, clipped if that is asked for; raise OutOfBounds if it is refused."""
+        if self._is_clipping:
+            return {name: self._clip(client, name, part) for name, part in update.items()}
+        if client not in self._norms:
+            return update
+        reach = self._reach(client)
+        for name, norm in self._norms[client].items():
+            reference = self._reference(name)
+            if reference == math.inf and float(norm) > UNCOMPARED:
+                self._out.add(client)
+                raise OutOfBounds(
+                    f"client {client!r}, part {name!r}: its norm of {float(norm):g} is above "
+                    f"{UNCOMPARED:g}, the limit where no other client's can be compared"
+                )
+            if not float(norm) <= reference * reach:
+                self._out.add(client)
+                raise OutOfBounds(
+                    f"client {client!r}, part {name!r}: its norm of {float(norm):g} is more than "
+                    f"{reach:g} times {reference:g}, the median"
+                )
+        return update
+
+    def report(self) -> BoundsReport:
+        return BoundsReport(
+            norms={**self._before, **self._medians()},
+            refused=dict(self.refused),
+            clipped={client: tuple(parts) for client, parts in self._clipped.items()},
+            largest=self._largest(),
+        )
+
+    @property
+    def _is_clipping(self) -> bool:
+        return self.settings.beyond == "clip"
+
+    def _norm_of(self, name: str, part: Part) -> Tensor:
+        norms = cell_norms(part)
+        if self._is_clipping:
+            return norms
+        norm: Tensor = torch.linalg.vector_norm(norms)
+        return norm.sqrt() if name in self._squares else norm
+
+    def _reach(self, client: str) -> float:
+        """How many times the median norm this client's may be."""
+        steps = sorted(self._steps(each) for each in self._norms)
+        median = steps[(len(steps) - 1) // 2]
+        return self.settings.norm_factor * max(1.0, self._steps(client) / max(median, 1))
+
+    def _reference(self, name: str) -> float:
+        """The norm that one part is compared with: the larger of both rounds' medians."""
+        before = float(self._before.get(name, torch.zeros(())))
+        found = [float(norms[name]) for norms in self._norms.values() if name in norms]
+        sent = sorted(norm for norm in found if norm > 0)
+        if len(sent) >= FEW:
+            return max(before, float(median_norms(torch.tensor(sent, dtype=torch.float64))))
+        # Of one or two, nobody can tell which is wrong; the round before may say it.
+        return max(before, sent[0]) if before > 0 and sent else math.inf
+
+    def _clip(self, client: str, name: str, part: Part) -> Part:
+        norm = cell_norms(part)
+        if name in self.settings.max_norms:
+            whole = torch.linalg.vector_norm(norm)
+            scale = (self.settings.max_norms[name] / whole).clamp(max=1.0)
+        elif isinstance(part, Gather):
+            return part
+        else:
+            limit = self._before.get(name, torch.zeros_like(norm))
+            limit = torch.where(limit > 0, limit, self._medians(every=True)[name])
+            is_above = norm > limit * (1 + ROUNDED)  # the median update itself is not
+            scale = torch.where(is_above, limit / norm, 1.0)
+        if not bool((scale < 1).any()):
+            return part
+        self._note_clipped(client, name)
+        return replace(part, value=_scaled(part.value, scale))
+
+    def _medians(self, *, every: bool = False) -> dict[str, Tensor]:
+        """The medians of this round by part, without updates that were refused."""
+        counted = [norms for name, norms in self._norms.items() if every or name not in self._out]
+        medians: dict[str, Tensor] = {}
+        for part in {name: None for norms in counted for name in norms}:
+            sent = torch.stack([norms[part] for norms in counted if part in norms])
+            few = not self._is_clipping and int((sent > 0).sum()) < FEW
+            # Two honest clients may differ: with so few, the larger norm is the safe one.
+            median = _rounded(sent.amax(0)) if few else median_norms(sent)
+            if bool((median > 0).any()):
+                medians[part] = median
+        return medians
+
+    def _largest(self) -> str:
+        medians = self._medians(every=True)
+        found = [
+            (_whole(norm) / _whole(medians[part]), client, part, _whole(norm))
+            for client, norms in self._norms.items()
+            for part, norm in norms.items()
+            if part in medians
+        ]
+        if not found:
+            return "no update was measured"
+        ratio, client, part, norm = max(found)
+        return f"part {part!r} of {client!r}, of norm {norm:g}, {ratio:.3g} times the median"
+
+    def _note_clipped(self, client: str, name: str) -> None:
+        parts = self._clipped.setdefault(client, [])
+        if name not in parts:
+            parts.append(name)
+
+
+def _weights(part: Part) -> Tensor:
+    """All weights of a part: of a mean, or what clients are weighted by."""
+    if isinstance(part, Mean):
+        return weight_of(part)
+    if isinstance(part, Gather) and part.is_weight:
+        return torch.cat([leaf.reshape(-1).double() for _, leaf in leaves(part.value)])
+    return torch.zeros(0)
+
+
+def _scaled(value: Tree, scale: Tensor) -> Tree:
+    scaled: Tree = tree_map(
+        lambda leaf: (
+            (leaf.double() * over_leading_axes(scale.to(leaf.device), leaf)).to(leaf.dtype)
+            if leaf.is_floating_point()
+            else leaf
+        ),
+        value,
+    )
+    return scaled
+
+
+def _whole(norms: Tensor) -> float:
+    return float(torch.linalg.vector_norm(norms))

@@ -18,8 +18,7 @@ from fedquilt.metrics.histograms import (
     bin_of,
     bounded_auc,
     cells_of_scores,
-    cutoffs_of_counts,
-    spread,
+    certain_cutoffs,
 )
 from fedquilt.metrics.threshold_rules import read_rule
 from fedquilt.metrics.thresholds import choose, cutoffs_of_scores
@@ -41,7 +40,8 @@ COUNTED = {
 
 def as_cells(positives: list[int], negatives: list[int]) -> Cells:
     """Put each bin into a cell of its own; the last cell is wider, which changes no pair."""
-    return Cells(np.arange(len(positives)), np.array(positives), np.array(negatives))
+    means = np.zeros(len(positives))
+    return Cells(np.arange(len(means)), np.array(positives), np.array(negatives), means, means)
 
 
 @pytest.mark.parametrize("bins", COUNTED)
@@ -66,6 +66,8 @@ def test_without_a_floor_the_fine_histogram_gives_the_exact_auc():
     cells = cells_of_scores(LOGITS, LABELS, KNOWN)
     assert cells is not None
     assert len(cells.starts) == BINS
+    assert cells.positive_means @ cells.positives == pytest.approx(LOGITS[:6].sum())
+    assert cells.negative_means @ cells.negatives == pytest.approx(LOGITS[6:].sum())
     positives, negatives = cells.spread()
     assert auc_of_counts(positives, negatives) == pytest.approx(roc_auc_score(LABELS, LOGITS))
 
@@ -156,7 +158,7 @@ def test_thresholds_lie_at_lower_edges_and_reach_their_target():
     logits, labels = drawn(0, 300, 3000)
     cells = cells_of_scores(logits, labels, np.ones(len(logits), bool))
     assert cells is not None
-    cutoffs = cutoffs_of_counts(*spread([cells]), LOWER_EDGES)
+    cutoffs = certain_cutoffs([cells])
     exact = cutoffs_of_scores(logits, labels, np.ones(len(logits), bool))
     for text in ("sensitivity>=0.9", "specificity>=0.9", "youden"):
         rule = read_rule(text)
@@ -183,3 +185,41 @@ def test_a_class_without_positives_is_undefined():
     assert np.isnan(auc_of_counts(none, none + 1))
     assert np.isnan(average_precision_of_counts(none, none + 1))
     assert np.isnan(bounded_auc([as_cells([0, 0], [1, 2])]).value)
+
+
+def test_what_cutoffs_of_cells_promise_is_certain():
+    # Cells of site 1: bins 0-9, 10-19 and 20-255; of site 2: bins 0-14 and 15-255.
+    one = Cells(
+        np.array([0, 10, 20]), np.array([1, 2, 4]), np.array([30, 20, 10]), *2 * [np.zeros(3)]
+    )
+    two = Cells(np.array([0, 15]), np.array([8, 16]), np.array([200, 100]), *2 * [np.zeros(2)])
+    cutoffs = certain_cutoffs([one, two])
+    at = {
+        place: (cutoffs.true_positives[256 - place], cutoffs.false_positives[256 - place])
+        for place in (0, 9, 10, 12, 15, 20, 21)
+    }
+    assert at == {
+        0: (31, 360),
+        9: (6 + 16, 60 + 300),  # inside the lowest cell of both
+        10: (6 + 16, 30 + 300),
+        12: (4 + 16, 30 + 300),  # inside 10-19: its 2 positives may be missed
+        15: (4 + 16, 30 + 100),
+        20: (4 + 0, 10 + 100),
+        21: (0, 10 + 100),
+    }
+    assert cutoffs.logits[256] == -np.inf
+    assert cutoffs.logits[256 - 15] == -16 + 15 / 8
+
+
+@pytest.mark.parametrize("text", ["sensitivity>=0.9", "specificity>=0.9"])
+def test_a_promised_rate_holds_on_the_scores_under_the_floor(text: str):
+    draws = [drawn(seed, 200, 1000) for seed in (3, 4)]
+    sites = [cells_of_scores(z, y, np.ones(len(z), bool), min_cell=10) for z, y in draws]
+    cutoffs = certain_cutoffs([site for site in sites if site is not None])
+    place = choose(read_rule(text), cutoffs)
+    z, y = (np.concatenate(column) for column in zip(*draws))
+    called = z >= cutoffs.logits[place]
+    rates = {"sensitivity": called[y == 1].mean(), "specificity": (~called)[y == 0].mean()}
+    assert rates[text.split(">")[0]] >= 0.9
+    assert rates["sensitivity"] >= cutoffs.sensitivity()[place]
+    assert rates["specificity"] >= cutoffs.specificity()[place]

@@ -173,7 +173,8 @@ def threshold_of(
         found = float(cutoffs.logits[choose(rule, cutoffs)])
         if math.isfinite(found):
             return {**_at(found), **_reached(cutoffs, found), **facts}
-        why = f"with {rule.text} nothing would be called present"
+        what = "nothing" if found > 0 else "everything"
+        why = f"with {rule.text} {what} would be called present"
     return fallback(fixed, why, facts)
 
 

@@ -7,6 +7,7 @@ holds 0 or at least ``min_cell`` patients of either kind.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -31,6 +32,8 @@ class Cells:
     starts: Ints  # (K,) the first bin of each cell; the first is 0
     positives: Ints  # (K,)
     negatives: Ints
+    positive_means: Floats  # (K,) the mean logit of each cell's positives, 0 without any
+    negative_means: Floats
 
     def spread(self) -> tuple[Floats, Floats]:
         """Return (BINS,) counts of positives and negatives, each cell's spread evenly."""
@@ -69,8 +72,24 @@ def cells_of_scores(
         return None
     starts = _cell_starts([_by_bin(owners[kind], bins[kind]) for kind in kinds], min_cell)
     cell = np.searchsorted(starts, bins, side="right") - 1
-    counts = [np.bincount(cell[kind], minlength=len(starts)).astype(np.int64) for kind in kinds]
-    return Cells(starts, *counts)
+    kept = logits[known].astype(np.float64)
+    hits, others = (
+        np.bincount(cell[kind], minlength=len(starts)).astype(np.int64) for kind in kinds
+    )
+    return Cells(
+        starts,
+        hits,
+        others,
+        _means(kept[positive], cell[positive], hits),
+        _means(kept[~positive], cell[~positive], others),
+    )
+
+
+def _means(logits: Floats, cell: Ints, counts: Ints) -> Floats:
+    """Return each cell's mean; exactly rounded, so that the order of images changes no bit."""
+    return np.array(
+        [math.fsum(logits[cell == k]) / count if count else 0.0 for k, count in enumerate(counts)]
+    )
 
 
 def _by_bin(owners: Ints, bins: Ints) -> list[set[int]]:
@@ -170,10 +189,27 @@ def _overlapping_pairs(holds_positives: Cells, holds_negatives: Cells) -> float:
     return float((holds_positives.positives * (below[begun] - below[ended])).sum())
 
 
-def cutoffs_of_counts(positives: Floats, negatives: Floats, edges: Floats) -> Cutoffs:
-    """Return the cutoffs at the lower edges of the bins; bins lowest first."""
+def certain_cutoffs(sites: Sequence[Cells]) -> Cutoffs:
+    """Return the cutoffs at the lower edges of the bins, as what is certain of all sites.
+
+    A threshold inside a cell may call all or none of it: its positives are counted as missed and
+    its negatives as false alarms, so that sensitivity and specificity are at least as good. The
+    lowest bin is open: its threshold is -inf.
+    """
+    hits, alarms = np.zeros(BINS), np.zeros(BINS)
+    for cells in sites:
+        whole = np.searchsorted(cells.starts, np.arange(BINS), side="left")
+        begun = np.searchsorted(_ends(cells), np.arange(BINS), side="right")
+        hits += _from(cells.positives)[whole]
+        alarms += _from(cells.negatives)[begun]
+    edges = np.append(LOWER_EDGES[:0:-1], -np.inf)
     return Cutoffs(
-        np.concatenate(([np.inf], edges[::-1])),
-        np.concatenate(([0.0], np.cumsum(positives[::-1]))),
-        np.concatenate(([0.0], np.cumsum(negatives[::-1]))),
+        np.concatenate(([np.inf], edges)),
+        np.concatenate(([0.0], hits[::-1])),
+        np.concatenate(([0.0], alarms[::-1])),
     )
+
+
+def _from(counts: Ints) -> Ints:
+    """Return (K + 1,) the counts of cell k and all above it."""
+    return np.append(np.cumsum(counts[::-1])[::-1], 0)

@@ -244,7 +244,8 @@ class _Run:
         scores = None
         if self.simulation.validation and settings.decisions.needs_validation:
             scores = validation_scores(self.simulation, self.engine, models, task.round_count)
-        return fit_decisions(settings, task.classes, list(models), scores)
+        floor = self.recipe.min_cell
+        return fit_decisions(settings, task.classes, list(models), scores, floor)
 
     def _logits(self, models: Mapping[str, Weights]) -> Iterator[tuple[str, Tensor]]:
         images = self.simulation.splits.test.images

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from fedquilt.core.atomic_files import write_json
+from fedquilt.core.payload import Gather
 from fedquilt.metrics import nan_to_none
 from fedquilt.metrics.decision_quality import calibration_quality, threshold_quality
 from fedquilt.metrics.decision_rules import DecisionRules
@@ -23,8 +24,10 @@ from fedquilt.metrics.fitting import (
     given_thresholds,
     sample_of_scores,
 )
+from fedquilt.metrics.fitting_from_cells import fit_from_cells
 from fedquilt.metrics.intervals import auc_interval
 from fedquilt.metrics.labelled_images import LabelledImages
+from fedquilt.privacy.score_histograms import cells_by_class, score_histograms
 from fedquilt.runs.assessment import GLOBAL
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.scores import Scores
@@ -42,7 +45,11 @@ Found = dict[str, Any]  # the keys "thresholds" and "calibration" of a model car
 
 
 def fit_decisions(
-    settings: Evaluation, classes: Sequence[str], models: Sequence[str], scores: Scores | None
+    settings: Evaluation,
+    classes: Sequence[str],
+    models: Sequence[str],
+    scores: Scores | None,
+    min_cell: int = 0,
 ) -> dict[str, Found]:
     """Return each model's thresholds and calibration; empty if the recipe asks for none.
 
@@ -51,6 +58,7 @@ def fit_decisions(
         classes: of the run.
         models: names; ``global``, or clients that have their own model.
         scores: of the validation part, by these models; None: there is none.
+        min_cell: with a disclosure floor a global model is fitted on what sites may send.
     """
     rules = settings.decisions
     rules.check_classes(classes)
@@ -58,7 +66,35 @@ def fit_decisions(
         return {}
     if scores is None:
         return {name: _without_validation(settings, classes) for name in models}
-    return {name: _fit(settings, name, scores) for name in models}
+    return {
+        name: _fit_on_cells(settings, scores, min_cell)
+        if name == GLOBAL and min_cell > 1 and scores.sites is not None
+        else _fit(settings, name, scores)
+        for name in models
+    }
+
+
+def _fit_on_cells(settings: Evaluation, scores: Scores, min_cell: int) -> Found:
+    """Fit a global model on the histograms that sites would send under the disclosure floor."""
+    sites = {
+        site: cells_by_class(_histograms_at(site, scores, min_cell).value, scores.classes)
+        for site in sorted(set(scores.sites or ()))
+    }
+    found = fit_from_cells(settings.decisions, settings.threshold, scores.classes, sites)
+    where: Found = {"fitted_on": scores.part, "round": scores.round}
+    where |= {"from": "histograms", "min_cell": min_cell}
+    return decision_entries(settings.decisions, found.thresholds, found.calibration, where)
+
+
+def _histograms_at(site: str, scores: Scores, min_cell: int) -> Gather:
+    rows = np.flatnonzero(np.array(scores.sites) == site)
+    return score_histograms(
+        scores.logits[GLOBAL][rows],
+        scores.labels[rows],
+        scores.known[rows],
+        None if scores.patients is None else scores.patients[rows],
+        min_cell,
+    )
 
 
 def _fit(settings: Evaluation, model: str, scores: Scores) -> Found:

@@ -125,3 +125,33 @@ def test_labels_under_the_mask_and_the_order_of_images_change_nothing():
         sites=tuple((scores.sites or ())[each] for each in order),
     )
     assert fit_decisions(rules, CLASSES, ["global"], shuffled) == before
+
+
+def test_with_a_disclosure_floor_the_global_model_is_fitted_on_histograms():
+    random = np.random.default_rng(0)
+    labels = np.repeat([[1], [0]], [400, 1200], axis=0).astype(np.uint8)
+    logits = np.where(labels == 1, random.normal(1, 1, (1600, 1)), random.normal(-2, 1, (1600, 1)))
+    scores = Scores(
+        part="validation",
+        round=3,
+        classes=("a",),
+        ids=tuple(map(str, range(1600))),
+        labels=labels,
+        known=np.ones((1600, 1), dtype=bool),
+        logits={"global": logits.astype(np.float32)},
+        sites=tuple("north" if each % 2 else "south" for each in range(1600)),
+    )
+    rules = settings(rule="specificity>=0.9", calibration="platt")
+    pooled = fit_decisions(rules, ("a",), ["global"], scores)["global"]
+    sent = fit_decisions(rules, ("a",), ["global"], scores, min_cell=10)["global"]
+    assert "from" not in pooled["thresholds"]
+    assert (sent["thresholds"]["from"], sent["thresholds"]["min_cell"]) == ("histograms", 10)
+    exact, near = (each["thresholds"]["classes"]["a"] for each in (pooled, sent))
+    assert near["logit"] * 8 == round(near["logit"] * 8)  # the edge of a bin
+    assert near["logit"] >= exact["logit"]  # merged cells allow only a safer threshold
+    reached = (logits[labels == 0] < near["logit"]).mean()
+    assert reached >= near["specificity"] >= 0.9
+    assert (near["positives"], near["sites"]) == (400, 2)
+    assert near["auc_bounds"][0] < near["auc_bounds"][1]
+    fits = [each["calibration"]["classes"]["a"]["slope"] for each in (pooled, sent)]
+    assert fits[1] == pytest.approx(fits[0], rel=0.2)  # cells of 200 positives are wide

@@ -19,6 +19,7 @@ EXTRA_OF = {
     "data/images/dicom.py": "dicom",
     "data/sources/rsna_ich": "dicom",
     "runs/export": "onnx",
+    "models/lora.py": "lora",
 }
 
 

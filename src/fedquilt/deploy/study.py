@@ -191,6 +191,12 @@ class Study:
                 f"{type(method).__name__} is a bound for simulations: it needs labels or images "
                 "that no site may send; choose another method for a study across hospitals"
             )
+        if self.recipe.model.train != "all":
+            raise UserError(
+                f"model.train is {self.recipe.model.train!r}: the weights that are not trained are "
+                "not sent, and sites of a study have no file with them; use 'all', or run a "
+                "simulation"
+            )
 
 
 def read_study(path: Path) -> Study:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,6 +31,20 @@ class Network(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.head = head
+        self.trained_parts: tuple[str, ...] | None = None  # prefixes of names; None: all
+
+    def train_parts(self, modules: Iterable[str]) -> None:
+        """Keep all other modules of the backbone in evaluation mode and their buffers unsent."""
+        self.trained_parts = ("head.", *(f"backbone.{name}." for name in modules))
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Network:
+        super().train(mode)
+        if self.trained_parts is not None:
+            self.backbone.eval()
+            for prefix in self.trained_parts:
+                self.get_submodule(prefix[:-1]).train(mode)
+        return self
 
     def forward(self, images: Tensor, *further: Tensor) -> Output:
         if isinstance(self.head, MapHead):
@@ -135,4 +149,9 @@ def _buffers(network: nn.Module) -> dict[str, Tensor]:
         return {}
     # Only persistent buffers are state; the others are tables computed at construction.
     persistent = network.state_dict(keep_vars=True).keys()
-    return {name: entry for name, entry in buffers.items() if name in persistent}
+    trained = getattr(network, "trained_parts", None) or ("",)
+    return {
+        name: entry
+        for name, entry in buffers.items()
+        if name in persistent and name.startswith(trained)
+    }

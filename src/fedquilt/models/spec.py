@@ -11,12 +11,14 @@ import torch
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.seeding import seed_for
+from fedquilt.core.settings import added
 from fedquilt.models.backbones import build_backbone, feature_count
 from fedquilt.models.class_names.text_vectors import with_stored_vectors
 from fedquilt.models.feature_map import map_width
 from fedquilt.models.heads import MAP_HEADS, SOFTMAX, Setting, build_named_head
 from fedquilt.models.network import Network
 from fedquilt.models.projection import project
+from fedquilt.models.trained_part import TrainedPart, train_only
 from fedquilt.models.weights import load_backbone
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,8 @@ class ModelSpec:
     head: str = "linear"  # a name of models/heads; methods that need another head set it
     head_settings: Mapping[str, Setting] = field(default_factory=dict)  # options of that head
     projection: int | None = None  # width of a projection between backbone and head, if any
+    train: TrainedPart = added("all")  # "head", "last-block" or "lora": the rest stays as it is
+    lora_rank: int = added(8)  # of the adapters, if "lora" is trained
 
     def build(
         self, *, channels: int, class_count: int, seed: int, class_names: Sequence[str] = ()
@@ -61,15 +65,22 @@ class ModelSpec:
             torch.default_generator.manual_seed(seed_for(seed, "head layers"))
             width = map_width(backbone) if self.head in MAP_HEADS else feature_count(backbone)
             head = build_named_head(self.head, self.head_settings, width, names, seed)
-        return Network(backbone, head)
+            network = Network(backbone, head)
+            torch.default_generator.manual_seed(seed_for(seed, "adapters"))
+            train_only(network, self.train, self.lora_rank)
+        return network
 
     def for_loading(self) -> ModelSpec:
         """Return a spec for a network whose weights are loaded next.
 
-        Building it downloads no initial weights and runs no text encoder.
+        Building it downloads no initial weights and runs no text encoder; its layout has all
+        weights, also those that were not trained.
         """
         return replace(
-            self, weights="random", head_settings=with_stored_vectors(self.head_settings)
+            self,
+            weights="random",
+            head_settings=with_stored_vectors(self.head_settings),
+            train="all",
         )
 
     def with_softmax(self) -> ModelSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -21,7 +21,8 @@ from fedquilt.data.images.bad_image import BadImage
 from fedquilt.data.images.decoding import Decoding, decode_image
 from fedquilt.metrics.evaluation import predict_logits
 from fedquilt.models.heads.ladm import attention_maps
-from fedquilt.models.network import Network, Output, write_weights
+from fedquilt.models.lora import without_lora
+from fedquilt.models.network import Network, Output, read_weights, write_weights
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.assessment import GLOBAL
 from fedquilt.runs.model_card import Card, decoding, model_spec, new_card, read_card
@@ -33,6 +34,7 @@ def save_models(
     folder: RunFolder, recipe: Recipe, task: Task, models: Mapping[str, Weights]
 ) -> None:
     """Write the weights of the global model or of each client's, and the model card."""
+    models = {name: whole_weights(task, weights) for name, weights in models.items()}
     files = {}
     for place, (name, weights) in enumerate(models.items()):
         file = "model.safetensors" if name == GLOBAL else f"models/client-{place:04d}.safetensors"
@@ -41,6 +43,17 @@ def save_models(
         path.parent.mkdir(exist_ok=True)
         write_bytes(path, save({key: value.cpu().contiguous() for key, value in weights.items()}))
     write_json(folder.model, new_card(folder, recipe, task, models, files))
+
+
+def whole_weights(task: Task, trained: Weights) -> Weights:
+    """Return the weights of a plain network: the trained ones, and those that stayed as built."""
+    if task.model.train == "all":
+        return trained
+    network = task.build_network()
+    write_weights(network, trained)
+    state = without_lora(network) if task.model.train == "lora" else network.state_dict()
+    plain_task = replace(task, model=task.model.for_loading())
+    return {name: state[name] for name in read_weights(plain_task.build_network())}
 
 
 def load_weights(folder: RunFolder, card: Card, name: str) -> Weights:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -161,7 +162,7 @@ def test_unchanged_recipes_keep_their_text():
 
 
 def test_lora_without_peft_names_the_extra(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(__import__("sys").modules, "peft", None)
+    monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(UserError, match=r"pip install 'fedquilt\[lora\]'"):
         build(backbone="mlp", train="lora")
 

@@ -120,7 +120,7 @@ def _check_deflated(path: Path) -> None:
     with path.open("rb") as file:
         file.seek(HEADER_START + int(header.FileMetaInformationGroupLength))
         inflate, size, piece = zlib.decompressobj(-zlib.MAX_WBITS), 0, file.read(PIECE)
-        while piece:
+        while piece and not inflate.eof:  # a padding byte may follow the stream
             size += len(inflate.decompress(piece, PIECE))
             if size > STORED_LIMIT:
                 raise BadImage(TOO_LARGE_IMAGE, "a deflated DICOM file that is too large inflated")

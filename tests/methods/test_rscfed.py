@@ -16,9 +16,9 @@ from fedquilt.core.errors import UserError
 from fedquilt.core.payload import Gather, Update
 from fedquilt.core.totals import Accumulator
 from fedquilt.core.tree import Weights, clone, leaves, same_bits
-from fedquilt.methods import rscfed
 from fedquilt.methods.rscfed import RSCFed
 from fedquilt.models.teacher import ema_update
+from fedquilt.training import whole_models
 from fedquilt.training.client import Workspace, run_client
 from fedquilt.training.rounds import start_server
 from fedquilt.training.whole_models import combined, consensus, distance_weights, inner_products
@@ -106,7 +106,7 @@ def test_groups_have_distinct_members_and_are_drawn_anew(monkeypatch: pytest.Mon
         groups.append(tuple(members.tolist()))
         return consensus(products, members, images, scale)
 
-    monkeypatch.setattr(rscfed, "consensus", record)
+    monkeypatch.setattr(whole_models, "consensus", record)
     federation = make_federation(annotated=((0,), (1,), (2,), (0,)), rounds=2)
     federation.train(make_method("rscfed", group_size=3, group_count=4))
     assert sizes == [3] * 8

@@ -22,9 +22,9 @@ CORE = (
     *("validation", "bounds", "totals", "atomic_files", "settings", "child_process"),
 )
 TRAINING = (
-    *("task", "provenance", "parts", "activity", "local_training", "schedules", "local_optimizer"),
-    *("server_optimizer", "method", "averaging", "whole_models", "client_step", "client"),
-    *("agreed_bounds", "new_model", "rounds"),
+    *("task", "provenance", "parts", "activity", "advice", "local_training", "schedules"),
+    *("local_optimizer", "server_optimizer", "method", "averaging", "warm_up", "whole_models"),
+    *("client_step", "client", "agreed_bounds", "new_model", "rounds"),
 )
 ORDERED = {"core": CORE, "training": TRAINING}
 

@@ -55,6 +55,24 @@ def clamp_prior(prior: Tensor, count: int) -> Tensor:
     return prior.clamp(margin, 1.0 - margin)
 
 
+def tagged_prior(
+    positives: Tensor, annotated: Tensor, tags: Tensor, images: int, *, of_all: bool
+) -> Tensor:
+    """FedMLP's pi, per class: positives, true and tagged, among labels or among all images.
+
+    Args:
+        positives: (C,) annotated positives.
+        annotated: (C,) annotated labels.
+        tags: (N, C) int8, at unannotated entries.
+        images: their number N.
+        of_all: divide by ``images`` instead of the class's annotated and tagged labels.
+    """
+    positives = positives + (tags == 1).sum(0)
+    labels = annotated + (tags >= 0).sum(0)
+    counted = torch.full_like(labels, images) if of_all else labels.clamp(min=1)
+    return clamp_prior(positives / counted, images)
+
+
 def adjust_logits(logits: Tensor, prior: Tensor) -> Tensor:
     """Logits whose sigmoid is y * pi / (y * pi + (1 - y) * (1 - pi)) for y = sigmoid(logits)."""
     return logits + torch.logit(prior)

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedquilt.losses.pseudo_labels import NO_TAG
 
 Rounding = Literal["floor", "ceil"]
+PrototypeWeights = Literal["counts", "clients", "samples"]
 
 TOLERANCE = 1e-9  # 0.29 * 100 is 28.999... in binary; rounding it must not lose a sample
 
@@ -25,6 +26,16 @@ def class_prototypes(features: Tensor, labels: Tensor, known: Tensor) -> tuple[T
     counts = sides.sum(0)
     sums = torch.einsum("ncs,nd->csd", sides.to(features.dtype), features)
     return sums / counts.clamp(min=1)[..., None], counts
+
+
+def prototype_weights(kind: PrototypeWeights, counts: Tensor, images: int) -> Tensor:
+    """A client's weights in the mean of prototypes, (C, 2); 0 for a side without samples.
+
+    ``counts``: the side's samples. ``clients``: 1. ``samples``: all of the client's images.
+    """
+    if kind == "counts":
+        return counts
+    return (counts > 0) * (1.0 if kind == "clients" else float(images))
 
 
 def absence_score(features: Tensor, prototypes: Tensor) -> Tensor:

@@ -23,6 +23,14 @@ def no_tags(known: Tensor) -> Tensor:
     return torch.full(known.shape, NO_TAG, dtype=torch.int8)
 
 
+def with_tags(
+    labels: Tensor, known: Tensor, tags: Tensor, open_entries: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return labels and their mask with the tags of the open entries filled in."""
+    tagged = (tags != NO_TAG) & open_entries
+    return torch.where(tagged, tags.to(labels.dtype), labels), known | tagged
+
+
 def tagged_bce(logits: Tensor, tags: Tensor) -> Tensor:
     """Sum over classes of the mean cross-entropy over a class's tagged samples; 0 without any.
 

@@ -11,27 +11,19 @@ from torch import Tensor
 
 from fedquilt.core.payload import Mean, Update
 from fedquilt.core.totals import Totals
-from fedquilt.core.tree import Weights, tree_map
+from fedquilt.core.tree import Weights
 from fedquilt.data.batches import Batch
-from fedquilt.data.client_data import ClientData
-from fedquilt.losses.pseudo_labels import (
-    NO_TAG,
-    class_thresholds,
-    confident_tags,
-    no_tags,
-    tagged_bce,
-)
-from fedquilt.training.activity import RunSize, short_warmup, warmup_never_ended
-from fedquilt.training.averaging import WeightedAveraging
-from fedquilt.training.method import Local, Stage, State
+from fedquilt.losses.pseudo_labels import NO_TAG, class_thresholds, confident_tags, tagged_bce
+from fedquilt.training.activity import RunSize
+from fedquilt.training.method import Local, State
 from fedquilt.training.parts import DeclaredPart, per_class_mean
+from fedquilt.training.server_optimizer import residual_average
 from fedquilt.training.task import Task
-
-WARM_UP = "warm-up"
+from fedquilt.training.warm_up import WARM_UP, WarmUpAveraging
 
 
 @dataclass(frozen=True, kw_only=True)
-class CBAFed(WeightedAveraging):
+class CBAFed(WarmUpAveraging):
     """Pseudo-labels by class-wise thresholds, higher for classes with many labels.
 
     After a warm-up, predictions above a class's threshold or below 1 minus it are pseudo-labels.
@@ -56,6 +48,7 @@ class CBAFed(WeightedAveraging):
     }
     also_broadcast: ClassVar[tuple[str, ...]] = ("thresholds",)
     pseudo_label_key: ClassVar[str | None] = "tags"
+    later_stage: ClassVar[str] = "pseudo labels"
 
     @property
     def parts(self) -> Mapping[str, DeclaredPart]:
@@ -67,12 +60,6 @@ class CBAFed(WeightedAveraging):
         own = {"saved": weights, "thresholds": thresholds, "rounds_done": torch.tensor(0)}
         return super().init_server(weights, task, survey) | own
 
-    def init_client(self, data: ClientData) -> State:
-        return super().init_client(data) | {"tags": no_tags(data.known)}
-
-    def stages(self, round_index: int) -> tuple[Stage, ...]:
-        return (Stage(name=WARM_UP if round_index < self.warmup_rounds else "pseudo labels"),)
-
     def begin(self, local: Local) -> State:
         if local.round_index < self.warmup_rounds:
             return local.state
@@ -81,18 +68,11 @@ class CBAFed(WeightedAveraging):
         return {**local.state, "tags": tags}
 
     def why_idle(self, what: str, size: RunSize) -> str:
-        if not size.gaps:
-            return super().why_idle(what, size)
-        if self.warmup_rounds >= size.rounds:
-            return warmup_never_ended(self.warmup_rounds, size)
         low, high = self.threshold_range
-        return (
+        return super().why_idle(what, size) or (
             "no missing label was predicted with more confidence than its class's threshold, "
             f"which is {low:g} to {high:g}; set method.threshold_range lower"
         )
-
-    def suited_to(self, size: RunSize) -> Mapping[str, Any]:
-        return {"warmup_rounds": short_warmup(self.warmup_rounds, size)}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         logits = local.model(batch.views[0]).logits
@@ -131,9 +111,5 @@ class CBAFed(WeightedAveraging):
         """The residual connection: return the model after a round, and the one to save."""
         warming_up = round_index < self.warmup_rounds
         stage_round = round_index if warming_up else round_index - self.warmup_rounds
-        if stage_round % self.residual_every:
-            return weights, saved
         share = self.warmup_residual if warming_up else self.residual
-        if stage_round > 0 and share > 0:  # a stage's first model is only saved
-            weights = tree_map(lambda old, new: share * old + (1 - share) * new, saved, weights)
-        return weights, weights
+        return residual_average(weights, saved, stage_round, self.residual_every, share)

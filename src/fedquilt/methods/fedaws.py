@@ -22,17 +22,8 @@ from fedquilt.models.class_rows import arrange_rows, own_rows, scatter_rows
 from fedquilt.models.heads.sphere import on_sphere, scores_of
 from fedquilt.models.network import Layout
 from fedquilt.models.spec import ModelSpec
-from fedquilt.training.averaging import (
-    HeadRows,
-    WeightedAveraging,
-    Weighting,
-    change_of,
-    head_row_weights,
-    mean_change,
-    moved_buffers,
-    or_negligible,
-    weight_parts,
-)
+from fedquilt.training import averaging
+from fedquilt.training.averaging import HeadRows, WeightedAveraging, Weighting, or_negligible
 from fedquilt.training.method import Local, Stage, State
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
@@ -118,22 +109,24 @@ class FedAwS(WeightedAveraging):
     def expected_update(self, received: State, task: Task) -> Update:
         rows = torch.zeros(task.class_count, received["own"]["rows"].shape[1])
         whole = {**received["weights"], ROWS: rows}
-        return weight_parts(whole, self._sent(task.layout), 0.0, torch.zeros(task.class_count))
+        nothing = 0.0, torch.zeros(task.class_count)
+        return averaging.weight_parts(whole, self._sent(task.layout), *nothing)
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         images, owned = len(local.data.rows_with_positives), local.received["own"]["classes"]
         weight = float(images if self.weighting == "samples" else images > 0)
-        rows = head_row_weights(self.head_rows, weight, local.data).to(owned.device) * owned
-        change, layout = change_of(weights, self.initial_weights(local)), self._sent(local.layout)
-        return weight_parts(change, layout, or_negligible(weight, 1.0), rows), local.state
+        by_row = averaging.head_row_weights(self.head_rows, weight, local.data)
+        each = or_negligible(weight, 1.0), by_row.to(owned.device) * owned
+        change = averaging.change_of(weights, self.initial_weights(local))
+        return averaging.weight_parts(change, self._sent(local.layout), *each), local.state
 
     def _sent(self, layout: Layout) -> Layout:
         return replace(layout, head=()) if self.fixed_rows else layout
 
     def update(self, server: State, totals: Totals) -> State:
         old = server["weights"]
-        change = {ROWS: torch.zeros_like(old[ROWS])} | mean_change(totals)
-        new = self.moved(server, change, moved_buffers(old, totals))
+        change = {ROWS: torch.zeros_like(old[ROWS])} | averaging.mean_change(totals)
+        new = self.moved(server, change, averaging.moved_buffers(old, totals))
         if not self.fixed_rows:
             rows, rate = on_sphere(new["weights"][ROWS]), self.strength * self.spread_lr
             new["weights"][ROWS] = self.arranged(rows, server, rate, self.spread_steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -17,19 +18,18 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.losses.distillation import relation_gap, relation_logits, relation_matrix, squared_gap
 from fedquilt.losses.pseudo_labels import confident_positives
 from fedquilt.models.teacher import ema_update, training_mode_output, young_decay
-from fedquilt.training.activity import Activity, RunSize, short_warmup, warmup_never_ended
-from fedquilt.training.averaging import WeightedAveraging
-from fedquilt.training.method import Local, Stage, State
-from fedquilt.training.parts import DeclaredPart, MeanPart
+from fedquilt.training.activity import Activity, RunSize
+from fedquilt.training.advice import warmup_never_ended
+from fedquilt.training.method import Local, State
+from fedquilt.training.parts import DeclaredPart, per_class_mean
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.schedules import gaussian_ramp
 from fedquilt.training.task import Task
-
-WARM_UP = "warm-up"
+from fedquilt.training.warm_up import WARM_UP, WarmUpAveraging
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedIRM(WeightedAveraging):
+class FedIRM(WarmUpAveraging):
     """Match the class relations in confident predictions with those of annotated labels.
 
     Row c of a relation matrix is the mean prediction for all classes on images of class c. After a
@@ -57,15 +57,13 @@ class FedIRM(WeightedAveraging):
         "released": {"teacher_mode": "training", "matrix": "batches"}
     }
     also_broadcast: ClassVar[tuple[str, ...]] = ("reported",)
+    later_stage: ClassVar[str] = "matching"
 
     @property
     def parts(self) -> Mapping[str, DeclaredPart]:
         # In a mean over batches, classes annotated without positives have rows too, of 0.5.
         rows: Provenance = "positives" if self.matrix == "positives" else "sides"
-        relation = MeanPart(
-            shape=("classes", "classes"), weight=("classes",), start=0.5, provenance=rows
-        )
-        return {"relation": relation}
+        return {"relation": per_class_mean(rows, "classes", start=0.5)}
 
     def views(self, round_index: int) -> tuple[str, ...]:
         return ("weak", "weak")
@@ -74,17 +72,13 @@ class FedIRM(WeightedAveraging):
         reported = torch.zeros(task.class_count, dtype=torch.bool)
         return super().init_server(weights, task, survey) | {"reported": reported}
 
-    def stages(self, round_index: int) -> tuple[Stage, ...]:
-        return (Stage(name=WARM_UP if round_index < self.warmup_rounds else "matching"),)
-
     def begin(self, local: Local) -> State:
         if local.round_index < self.warmup_rounds:
             return local.state
         new = {"teacher": local.received["weights"], "teacher_steps": local.scalar(0.0)}
-        state = {**new, **local.state}
-        ramp = gaussian_ramp(local.round_index, 0, self.ramp_rounds)
-        new = {"ramp": local.scalar(ramp), "matched": local.scalar(0.0)}
-        return {**state, "teacher": clone(state["teacher"]), **new}
+        state = {**new, **local.state, "matched": local.scalar(0.0)}
+        ramp = local.scalar(gaussian_ramp(local.round_index, 0, self.ramp_rounds))
+        return {**state, "teacher": clone(state["teacher"]), "ramp": ramp}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         return self.step_loss(local, batch)[0]
@@ -95,17 +89,16 @@ class FedIRM(WeightedAveraging):
         supervised = supervised + self.supervised_loss(local, second, batch)
         if local.stage == WARM_UP:
             return supervised, local.state
-        weights, images = local.state["teacher"], batch.views[1]
-        if self.teacher_mode == "training":
-            teacher = training_mode_output(local.model, weights, images)
-        else:
-            teacher = local.forward(weights, images)
-        consistency = squared_gap(first, teacher.logits).sum(1).mean()
+        training_mode = partial(training_mode_output, local.model)
+        teacher = training_mode if self.teacher_mode == "training" else local.forward
+        taught = teacher(local.state["teacher"], batch.views[1]).logits
+        consistency = squared_gap(first, taught).sum(1).mean()
+        relation, reported = local.received["relation"], local.received["reported"]
         confident = confident_positives(first, self.entropy_limit, self.confidence)
         source = relation_logits(first, confident, self.temperature)
-        matching = relation_gap(source, local.received["relation"], local.received["reported"])
+        matching = relation_gap(source, relation, reported)
         strength: Tensor = self.strength * local.state["ramp"]
-        used = (confident & local.received["reported"]).sum()
+        used = (confident & reported).sum()
         state = {**local.state, "matched": local.state.get("matched", 0) + used}
         return supervised + strength * (consistency + matching), state
 
@@ -146,4 +139,4 @@ class FedIRM(WeightedAveraging):
 
     def suited_to(self, size: RunSize) -> Mapping[str, Any]:
         ramp = min(self.ramp_rounds, size.rounds // 2)
-        return {"warmup_rounds": short_warmup(self.warmup_rounds, size), "ramp_rounds": ramp}
+        return {**super().suited_to(size), "ramp_rounds": ramp}

@@ -21,6 +21,7 @@ from fedquilt.losses.soft_targets import Labels, Targets, Weighed, beta_share, m
 from fedquilt.models.spec import ModelSpec
 from fedquilt.models.teacher import ema_update
 from fedquilt.training.activity import Activity, RunSize
+from fedquilt.training.advice import none_predicted
 from fedquilt.training.averaging import HeadRows, WeightedAveraging, by_row_counts, spare_rows
 from fedquilt.training.local_training import LocalTraining
 from fedquilt.training.method import Local, State
@@ -124,9 +125,7 @@ class FedLSM(WeightedAveraging):
         return {**super().provenance, "positives": "sides", "annotated": "sides", **drawn}
 
     def weight_limits(self, images: int, class_count: int) -> Mapping[str, float]:
-        training = self.training
-        per_step = training.steps and training.steps * training.batch_size
-        return {"head": float(per_step or training.epochs * images)}  # images drawn in a round
+        return {"head": float(self.training.images_drawn(images))}
 
     def begin(self, local: Local) -> State:
         data = local.data
@@ -211,16 +210,11 @@ class FedLSM(WeightedAveraging):
         return {**super().activity(data, state), **mixed}
 
     def why_idle(self, what: str, size: RunSize) -> str:
-        if not size.gaps:
-            return super().why_idle(what, size)
+        advice = "train for more rounds, or set method.thresholds, such as [0.05, 0.85]"
         if what == IMAGES_MIXED:
-            return (
-                f"with {self.uncertain_images} uncertain and {self.certain_images} certain images "
-                f"wanted, none is left of {max(size.images)}; set method.uncertain_images and "
-                "method.certain_images closer to each other"
-            )
-        low, high = self.thresholds
-        return (
-            f"no missing label was predicted below {low:g} or above {high:g}; train for more "
-            "rounds, or set method.thresholds, such as [0.05, 0.85]"
-        )
+            advice = "set method.uncertain_images and method.certain_images closer to each other"
+            wanted = f"{self.uncertain_images} uncertain and {self.certain_images} certain images"
+            reason = f"with {wanted} wanted, none is left of {max(size.images)}; {advice}"
+        else:
+            reason = none_predicted(*self.thresholds, advice)
+        return super().why_idle(what, size) or reason

@@ -15,31 +15,32 @@ from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights, without
 from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
-from fedquilt.losses.class_prior import PositiveWeight, adjust_logits, clamp_prior
+from fedquilt.losses.class_prior import PositiveWeight, adjust_logits, tagged_prior
 from fedquilt.losses.cross_entropy import elementwise_bce, masked_mean
 from fedquilt.losses.distillation import squared_gap
 from fedquilt.losses.prototypes import (
+    PrototypeWeights,
     Rounding,
     absence_score,
     class_prototypes,
     decided_share,
+    prototype_weights,
     tag_missing_labels,
 )
-from fedquilt.losses.pseudo_labels import NO_TAG, no_tags
-from fedquilt.training.activity import Activity, RunSize, short_warmup, warmup_never_ended
-from fedquilt.training.averaging import WeightedAveraging
-from fedquilt.training.method import Local, Stage, State
-from fedquilt.training.parts import DeclaredPart, MeanPart, per_class_mean
+from fedquilt.losses.pseudo_labels import with_tags
+from fedquilt.training.activity import Activity, RunSize
+from fedquilt.training.advice import none_predicted, rounded_down, rounding_for, shares_for_rounds
+from fedquilt.training.method import Local, State
+from fedquilt.training.parts import DeclaredPart, per_class_mean, per_side_mean
 from fedquilt.training.task import Task
+from fedquilt.training.warm_up import WARM_UP, WarmUpAveraging
 
-WARM_UP = "warm-up"
 NEVER = 1_000_000  # the age of a prototype that no client has sent yet
-PAPER_ROUNDS = 500
-MANY_TAGS = 100  # of a class in a round: with as many, rounding down hardly matters
+PAPER_ROUNDS = 450  # after the warm-up
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedMLP(WeightedAveraging):
+class FedMLP(WarmUpAveraging):
     """Fill in missing labels by global dual prototypes, the most certain entries first.
 
     Clients warm up on annotated labels. Then, in every round, unannotated entries are tagged by the
@@ -71,7 +72,7 @@ class FedMLP(WeightedAveraging):
     low: float = 0.3  # L: probabilities below it count as decided
     high: float = 0.7  # R: probabilities above it count as decided
     difficulty_on: Literal["missing", "active"] = "missing"  # entries that d_c is computed from
-    prototype_weights: Literal["counts", "clients", "samples"] = "counts"  # of a client in the mean
+    prototype_weights: PrototypeWeights = "counts"  # of a client in the mean
     prototype_age_limit: int = 10  # rounds a prototype is used after it was last sent
     missing_prior: Literal["tagged", "client"] = "tagged"  # pi: of tagged images, or of all
     normaliser: Literal["supervised", "classes"] = added("supervised")  # divides the loss's sum
@@ -100,13 +101,12 @@ class FedMLP(WeightedAveraging):
         "positives_need_negatives": False,  # no positive tag in a round without a negative one
     }
     pseudo_label_key: ClassVar[str | None] = "tags"
+    later_stage: ClassVar[str] = "detection"
 
     @property
     def parts(self) -> Mapping[str, DeclaredPart]:
         return {
-            "prototypes": MeanPart(
-                shape=("classes", 2, "features"), weight=("classes", 2), provenance="sides"
-            ),
+            "prototypes": per_side_mean("features"),
             # 1 until a client sends it, as in the public code.
             "difficulty": per_class_mean("annotated or not", start=1.0),
         }
@@ -114,15 +114,9 @@ class FedMLP(WeightedAveraging):
     def views(self, round_index: int) -> tuple[str, ...]:
         return ("weak",) * (self.warmup_views if round_index < self.warmup_rounds else 1)
 
-    def stages(self, round_index: int) -> tuple[Stage, ...]:
-        return (Stage(name=WARM_UP if round_index < self.warmup_rounds else "detection"),)
-
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         age = torch.full((task.class_count, 2), NEVER)
         return super().init_server(weights, task, survey) | {"prototype_age": age}
-
-    def init_client(self, data: ClientData) -> State:
-        return super().init_client(data) | {"tags": no_tags(data.known)}
 
     def broadcast(self, server: State) -> State:
         young = server["prototype_age"] <= self.prototype_age_limit
@@ -130,7 +124,7 @@ class FedMLP(WeightedAveraging):
         return super().broadcast(server) | {"usable": usable.all(1)}
 
     def begin(self, local: Local) -> State:
-        tags = local.state["tags"]
+        data, tags = local.data, local.state["tags"]
         if self.detection and local.round_index >= self.warmup_rounds:  # Algorithm 1, stage 2
             features = local.predict(local.received["weights"], self.fixed["feature_view"]).features
             degree = local.received["difficulty"].to(torch.float64)  # d_c
@@ -138,27 +132,19 @@ class FedMLP(WeightedAveraging):
             tags = tag_missing_labels(
                 tags,
                 absence_score(features, local.received["prototypes"]),
-                ~local.data.known & local.received["usable"],
+                ~data.known & local.received["usable"],
                 scale * self.negative_share,  # tau_0 = d_c T_0
                 scale * self.positive_share,  # tau_1 = d_c T_1
                 self.rounding,
                 positives_need_negatives=self.fixed["positives_need_negatives"],
             )
-        return {**local.state, "tags": tags, "prior": self._prior(local.data, tags)}
-
-    def _prior(self, data: ClientData, tags: Tensor) -> Tensor:
-        """pi per class: positives, true and tagged, among the labels that are trained or images."""
-        positives = data.positive_counts() + (tags == 1).sum(0)
-        labels = data.annotated_counts() + (tags != NO_TAG).sum(0)
-        of_all = torch.full_like(labels, len(data))
-        counted = labels.clamp(min=1) if self.missing_prior == "tagged" else of_all
-        return clamp_prior(positives / counted, len(data))
+        counts = data.positive_counts(), data.annotated_counts()
+        prior = tagged_prior(*counts, tags, len(data), of_all=self.missing_prior == "client")
+        return {**local.state, "tags": tags, "prior": prior}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         tags = local.state["tags"][batch.rows]
-        tagged = (tags != NO_TAG) & ~batch.known
-        labels, known = self.supervision(batch)
-        labels, supervised = torch.where(tagged, tags.to(labels.dtype), labels), known | tagged
+        labels, supervised = with_tags(*self.supervision(batch), tags, ~batch.known)
         losses = [self._view_loss(local, images, labels, supervised) for images in batch.views]
         return torch.stack(losses).mean()
 
@@ -197,44 +183,29 @@ class FedMLP(WeightedAveraging):
             prototypes, counts = class_prototypes(output.features, data.labels, data.known)
             judged = ~data.known if self.difficulty_on == "missing" else data.known
             degree, entries = decided_share(output.logits, judged, self.low, self.high)
-        if self.prototype_weights != "counts":
-            weight = 1.0 if self.prototype_weights == "clients" else float(len(data))
-            counts = (counts > 0) * weight
-        sent = {"prototypes": Mean(prototypes, counts), "difficulty": Mean(degree, entries)}
+        weight = prototype_weights(self.prototype_weights, counts, len(data))
+        sent = {"prototypes": Mean(prototypes, weight), "difficulty": Mean(degree, entries)}
         return {**self.weights_update(local, weights), **sent}, without(local.state, "prior")
 
     def activity(self, data: ClientData, state: State) -> Activity:
         return super().activity(data, state) if self.detection else {}
 
     def why_idle(self, what: str, size: RunSize) -> str:
-        if not size.gaps:
-            return super().why_idle(what, size)
-        if self.warmup_rounds >= size.rounds:
-            return warmup_never_ended(self.warmup_rounds, size)
-        most, share = max(size.gaps), max(self.negative_share, self.positive_share)
-        advice = "raise method.negative_share and method.positive_share"
-        if self.rounding == "floor" and most * share < MANY_TAGS:
-            return (
-                f"{share:g} of the at most {most} images of a client that lack a label, times the "
-                "class's learning degree of at most 1, is rounded down to 0; set method.rounding "
-                f"to 'ceil', or {advice}"
-            )
+        share = max(self.negative_share, self.positive_share)
+        settings = "raise method.negative_share and method.positive_share"
+        learning = "train for more rounds, or set method.adaptive_threshold to false"
         return (
-            f"no class was learnt: no missing label was predicted below {self.low:g} or above "
-            f"{self.high:g}; train for more rounds, or set method.adaptive_threshold to false"
+            super().why_idle(what, size)
+            or rounded_down(share, self.rounding, size, settings)
+            or f"no class was learnt: {none_predicted(self.low, self.high, learning)}"
         )
 
     def suited_to(self, size: RunSize) -> Mapping[str, Any]:
         """Fill in, over the run, the share of the candidates that the paper's 500 rounds do."""
-        warmup = short_warmup(self.warmup_rounds, size)
-        faster = (PAPER_ROUNDS - 50) / max(size.rounds - warmup, 1)
-        shares = {
-            name: round(1 - (1 - getattr(self, name)) ** faster, 4)
-            for name in ("negative_share", "positive_share")
-        }
-        fewest = min(size.gaps, default=0) * min(shares.values())  # tags per round, before d_c
-        rounding = {"rounding": "ceil"} if fewest < MANY_TAGS else {}
-        return {"warmup_rounds": warmup, **shares, **rounding}
+        warmup = super().suited_to(size)
+        shares = {name: getattr(self, name) for name in ("negative_share", "positive_share")}
+        shares = shares_for_rounds(shares, PAPER_ROUNDS, size.rounds - warmup["warmup_rounds"])
+        return {**warmup, **shares, **rounding_for(min(shares.values()), size)}
 
     def update(self, server: State, totals: Totals) -> State:
         sent = totals.weight("prototypes") > 0

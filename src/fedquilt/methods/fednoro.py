@@ -24,16 +24,7 @@ from fedquilt.training.method import Local, State
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.schedules import gaussian_ramp
 from fedquilt.training.task import Task
-from fedquilt.training.whole_models import (
-    clean_clients,
-    distance_aware_weights,
-    distances_to_nearest,
-    inner_products,
-    mixed_models,
-    require_sample_weights,
-    whole_model,
-    whole_models,
-)
+from fedquilt.training.whole_models import distance_aware_mean, require_sample_weights, whole_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,10 +110,7 @@ class FedNoRo(WeightedAveraging):
     def update(self, server: State, totals: Totals) -> State:
         if not self.distance_aware:
             return super().update(server, totals)
-        changes, images = whole_models(totals)
-        distances = distances_to_nearest(inner_products(changes), clean_clients(totals))
-        shares = distance_aware_weights(images, distances)
-        return self.moved(server, *mixed_models(server["weights"], totals, changes, shares))
+        return self.moved(server, *distance_aware_mean(server["weights"], totals))
 
     def teacher_share(self, round_index: int) -> float:
         """w_t: the teacher's share of the loss."""

@@ -24,13 +24,14 @@ from fedquilt.training.method import Local, State
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 from fedquilt.training.whole_models import (
-    consensus,
-    inner_products,
+    group_consensus,
     mixed_models,
     require_sample_weights,
     whole_model,
     whole_models,
 )
+
+LEFT_OUT = "clients left out of each group"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +48,7 @@ class RSCFed(WeightedAveraging):
 
     group_size: int = 3  # clients in a group, drawn without replacement
     group_count: int = 3  # M: groups per round
-    distance_scale: float = (
-        0.01  # beta: how fast weights fall with the distance to the group's mean
-    )
+    distance_scale: float = 0.01  # beta: how fast weights fall with the distance to the mean
     consistency: float = 1.0  # strength of the distillation on missing labels
     teacher_decay: float = 0.999  # share of the teacher that a step keeps
 
@@ -83,16 +82,15 @@ class RSCFed(WeightedAveraging):
         return distilled(data.known) if self.consistency else {}
 
     def server_activity(self, server: State, size: RunSize) -> Activity:
-        left_out = max(len(size.images) - self.group_size, 0)
-        return {"clients left out of each group": left_out}
+        return {LEFT_OUT: max(len(size.images) - self.group_size, 0)}
 
     def why_idle(self, what: str, size: RunSize) -> str:
-        if what.startswith("clients"):
-            return (
-                f"a group of {self.group_size} is all {len(size.images)} clients, so every group "
-                "is the same; set method.group_size lower"
-            )
-        return super().why_idle(what, size)
+        if what != LEFT_OUT:
+            return super().why_idle(what, size)
+        return (
+            f"a group of {self.group_size} is all {len(size.images)} clients, so every group "
+            "is the same; set method.group_size lower"
+        )
 
     def suited_to(self, size: RunSize) -> Mapping[str, Any]:
         return {"group_size": min(self.group_size, max(len(size.images) - 1, 1))}
@@ -117,16 +115,10 @@ class RSCFed(WeightedAveraging):
         return whole_model(change, local.layout, len(local.data)), local.state
 
     def update(self, server: State, totals: Totals) -> State:
-        changes, images = whole_models(
-            totals
-        )  # sorted, so that draws do not depend on the order of arrival
+        changes, images = whole_models(totals)
         draws = torch.Generator()
         draws.set_state(server["group_draws"])
-        products = inner_products(changes)
-        groups = []
-        for _ in range(self.group_count):
-            members = torch.randperm(len(changes), generator=draws)[: self.group_size]
-            groups.append(consensus(products, members, images, self.distance_scale))
-        shares = torch.stack(groups).mean(0)
+        groups = (self.group_count, self.group_size)
+        shares = group_consensus(changes, images, groups, self.distance_scale, draws)
         change, buffers = mixed_models(server["weights"], totals, changes, shares)
         return self.moved(server, change, buffers) | {"group_draws": draws.get_state()}

@@ -17,22 +17,12 @@ from fedquilt.data.batches import Batch
 from fedquilt.losses.class_prior import PositiveWeight
 from fedquilt.losses.cross_entropy import asymmetric_loss
 from fedquilt.losses.scene_entropy import scene_entropy
+from fedquilt.models import scenes as private
 from fedquilt.models.batch_statistics import second_moments, variances
 from fedquilt.models.class_names.text_vectors import HASHED
 from fedquilt.models.heads.scene_gcn import SceneGCNHead
 from fedquilt.models.network import Layout
 from fedquilt.models.private_weights import private_weights, shared_layout
-from fedquilt.models.scenes import (
-    CENTRES,
-    SCENES,
-    empty_scenes,
-    initial_centres,
-    mixed_matrices,
-    pair_images,
-    scene_images,
-    scene_summaries,
-    with_mixed,
-)
 from fedquilt.models.spec import ModelSpec
 from fedquilt.training.averaging import WeightedAveraging, mean_change, moved_buffers
 from fedquilt.training.method import Local, State
@@ -64,21 +54,18 @@ class SceneGCN(WeightedAveraging):
     text_encoder: str = HASHED  # of class names: also open-clip:MODEL/WEIGHTS, a folder or a file
     matrices: Literal["shares", "counts"] = "shares"  # co-occurrences per image, or raw
     pooled_variance: bool = True  # batch-norm variances of the pooled images, not the mean variance
-    negative_focus: float = (
-        4.0  # gamma-: focusing exponent of negatives; larger: easy ones count less
-    )
-    positive_focus: float = 1.0  # gamma+: focusing exponent of positives
+    negative_focus: float = 4.0  # gamma-: exponent of negatives; larger: easy ones count less
+    positive_focus: float = 1.0  # gamma+: exponent of positives
     margin: float = 0.05  # subtracted from the probability of a negative
     entropy_weight: float = 1.0  # of the entropy loss of linear scenes
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"released": {"matrices": "counts"}}
 
     def __post_init__(self) -> None:
-        if any(focus != 0 and focus < 1 for focus in (self.negative_focus, self.positive_focus)):
-            raise UserError(
-                "method.negative_focus and method.positive_focus must be 0 or at least 1, found "
-                f"{self.negative_focus} and {self.positive_focus}"
-            )
+        focus = (self.negative_focus, self.positive_focus)
+        if any(0 != exponent < 1 for exponent in focus):
+            settings = "method.negative_focus and method.positive_focus"
+            raise UserError(f"{settings} must be 0 or at least 1, found {focus[0]} and {focus[1]}")
 
     def model_spec(self, wanted: ModelSpec) -> ModelSpec:
         settings = ("scenes", "scene_count", "width", "text_encoder")
@@ -86,36 +73,32 @@ class SceneGCN(WeightedAveraging):
         return replace(wanted, head="scene-gcn", head_settings=chosen)
 
     def shared(self, layout: Layout) -> Layout:
-        return shared_layout(layout, SCENES)
+        return shared_layout(layout, private.SCENES)
 
     def broadcast(self, server: State) -> State:
-        mixed = mixed_matrices(server.get("scenes", {}))
+        mixed = private.mixed_matrices(server.get("scenes", {}))
         own = {from_branch(name): {"matrices": matrices} for name, matrices in mixed.items()}
         return super().broadcast(server) | {"mixed": PerClient(own, newcomer={})}
 
     def expected_update(self, received: State, task: Task) -> Update:
         weights: Weights = received["weights"]
         parts = super().expected_update({"weights": self._averaged(weights)}, task)
-        return {
-            **parts,
-            "scenes": self._summaries(weights | empty_scenes(weights, self.scene_count)),
-        }
+        whole = weights | private.empty_scenes(weights, self.scene_count)
+        return {**parts, "scenes": self._summaries(whole)}
 
     @property
     def provenance(self) -> Mapping[str, Provenance]:
-        images, pairs = scene_images, pair_images
-        scenes: Provenance = {"prototypes": images, "matrices": pairs, "used": images}
-        return {**super().provenance, "scenes": scenes}
+        return {**super().provenance, "scenes": private.IMAGES_OF_SUMMARIES}
 
     def initial_weights(self, local: Local) -> Weights:
         if "scenes" in local.state:
             return self.client_weights(local.received, local.state)
         shared: Weights = local.received["weights"]
-        weights = shared | empty_scenes(shared, self.scene_count)
-        if CENTRES in weights:
-            features = local.predict(weights, "plain").features
-            weights[CENTRES] = initial_centres(features, self.scene_count, local.generator)
-        return weights
+        weights = shared | private.empty_scenes(shared, self.scene_count)
+        if self.scenes == "linear":
+            return weights
+        features = local.predict(weights, "plain").features
+        return private.with_centres(weights, features, local.generator)
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         labels, known = self.supervision(batch)
@@ -130,14 +113,14 @@ class SceneGCN(WeightedAveraging):
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         received = {"weights": self._averaged(local.received["weights"])}
         parts = self.weights_update(replace(local, received=received), self._averaged(weights))
-        state = {**local.state, "scenes": private_weights(weights, SCENES)}
+        state = {**local.state, "scenes": private_weights(weights, private.SCENES)}
         return {**parts, "scenes": self._summaries(weights)}, state
 
     def _averaged(self, weights: Weights) -> Weights:
         return second_moments(weights) if self.pooled_variance else weights
 
     def _summaries(self, weights: Weights) -> Gather:
-        return Gather(scene_summaries(weights, per_image=self.matrices == "shares"))
+        return Gather(private.scene_summaries(weights, per_image=self.matrices == "shares"))
 
     def update(self, server: State, totals: Totals) -> State:
         buffers = moved_buffers(self._averaged(server["weights"]), totals)
@@ -151,4 +134,5 @@ class SceneGCN(WeightedAveraging):
 
     def client_weights(self, received: State, state: State) -> Weights:
         mixed, per_image = received.get("mixed", {}), self.matrices == "shares"
-        return {**received["weights"], **with_mixed(state["scenes"], mixed, per_image=per_image)}
+        scenes = private.with_mixed(state["scenes"], mixed, per_image=per_image)
+        return {**received["weights"], **scenes}

@@ -38,6 +38,11 @@ def initial_centres(features: Tensor, count: int, generator: torch.Generator) ->
     return features[chosen]
 
 
+def with_centres(weights: Weights, features: Tensor, generator: torch.Generator) -> Weights:
+    """Return the weights with a centre for each scene, chosen among these images."""
+    return weights | {CENTRES: initial_centres(features, len(weights[COUNTS]), generator)}
+
+
 def nearest_centre(features: Tensor, centres: Tensor) -> Tensor:
     """Return the scene of each image, (B,), by squared Euclidean distance."""
     return (features[:, None] - centres).square().sum(2).argmin(1)
@@ -107,6 +112,10 @@ def pair_images(data: Sized, state: Mapping[str, Any]) -> Tensor:
         return torch.zeros(1, 1, 1, 1)
     both = scenes[MATRICES] / _passes(scenes, len(data))
     return torch.stack([scene_images(data, state)[..., None].expand_as(both), both], dim=3)
+
+
+# The images that each summary is computed from.
+IMAGES_OF_SUMMARIES = {"prototypes": scene_images, "matrices": pair_images, "used": scene_images}
 
 
 def _passes(scenes: Weights, image_count: int) -> Tensor:

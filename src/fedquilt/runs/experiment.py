@@ -54,6 +54,7 @@ NOTHING_SET_ASIDE = (
     f"(a class with fewer than {KEPT_POSITIVES} positive patients at a client keeps them all), so "
     "the model of the last round is used"
 )
+UNKNOWN_REASON = "no label met the method's conditions"  # for a method that gives none
 
 Observer = Callable[[str, dict[str, Any]], None]  # ("begin" | "notice" | "round" | "end", facts)
 
@@ -270,5 +271,6 @@ class _Run:
         counts = most_in_a_round(record.get("activity", {}) for record in history)
         size = RunSize.of(self.simulation.clients.values(), self.recipe.rounds)
         counts |= method.server_activity(self.server, size)
-        idle = [f"0 {what}: {method.why_idle(what, size)}" for what in counts if not counts[what]]
+        reasons = {what: method.why_idle(what, size) for what in counts if not counts[what]}
+        idle = [f"0 {what}: {why or UNKNOWN_REASON}" for what, why in reasons.items()]
         return {"activity": counts, "idle": idle}

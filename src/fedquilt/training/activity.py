@@ -12,7 +12,6 @@ from torch import Tensor
 Activity: TypeAlias = Mapping[str, int]  # a count for each thing done, named in the plural
 LABELS_FILLED_IN = "labels filled in"
 DISTILLED = "missing labels distilled"
-WARM_UP_SHARE = 3 / 8  # of the rounds, at most
 
 
 class HeldLabels(Protocol):
@@ -58,18 +57,6 @@ class RunSize:
 def distilled(known: Tensor) -> Activity:
     """The activity of a method that distils another model wherever ``known`` is false."""
     return {DISTILLED: int((~known).sum())}
-
-
-def short_warmup(warmup_rounds: int, size: RunSize) -> int:
-    """Return a warm-up of at most three eighths of the rounds."""
-    return min(warmup_rounds, max(1, round(WARM_UP_SHARE * size.rounds)))
-
-
-def warmup_never_ended(warmup_rounds: int, size: RunSize) -> str:
-    return (
-        f"the warm-up of {warmup_rounds} rounds filled all {size.rounds} rounds; "
-        "set method.warmup_rounds lower"
-    )
 
 
 class ActivityTally:

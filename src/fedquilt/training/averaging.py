@@ -21,6 +21,7 @@ from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
 from fedquilt.losses.class_prior import PositiveWeight, positive_weight
 from fedquilt.losses.cross_entropy import labelled_cross_entropy, masked_bce
+from fedquilt.losses.pseudo_labels import no_tags
 from fedquilt.models.network import Layout
 from fedquilt.models.spec import ModelSpec
 from fedquilt.training.method import Local, Method, State
@@ -170,7 +171,8 @@ class WeightedAveraging(Method):
             data.annotated_counts(),
             self.positive_weight_cap,
         )
-        return {"positive_weight": weight}
+        tags = {self.pseudo_label_key: no_tags(data.known)} if self.pseudo_label_key else {}
+        return {"positive_weight": weight, **tags}
 
     def broadcast(self, server: State) -> State:
         keys = ("weights", *self.kept_parts, *self.also_broadcast)

@@ -47,6 +47,10 @@ class LocalTraining:
         if self.optimizer == "sgd" and self.decay == "decoupled" and self.weight_decay > 0:
             raise UserError("training.decay = 'decoupled' is for adam; sgd has coupled decay only")
 
+    def images_drawn(self, images: int) -> int:
+        """How many images a client with ``images`` trains on in a round, repetitions included."""
+        return self.steps * self.batch_size if self.steps else self.epochs * images
+
     def lr_at(self, round_index: int, round_count: int) -> float:
         if self.schedule == "constant":
             return self.lr

@@ -71,9 +71,15 @@ class SumPart:
 DeclaredPart: TypeAlias = MeanPart | SumPart
 
 
-def per_class_mean(provenance: Provenance, *, start: float | None = 0.0) -> MeanPart:
-    """A number per class, each with its own weight."""
-    return MeanPart(shape=("classes",), weight=("classes",), provenance=provenance, start=start)
+def per_class_mean(provenance: Provenance, *axes: Axis, start: float | None = 0.0) -> MeanPart:
+    """A number per class, or a tensor with further axes; each class has its own weight."""
+    shape = ("classes", *axes)
+    return MeanPart(shape=shape, weight=("classes",), provenance=provenance, start=start)
+
+
+def per_side_mean(axis: Axis) -> MeanPart:
+    """A vector for the absent and one for the present images of each class, weighted apart."""
+    return MeanPart(shape=("classes", 2, axis), weight=("classes", 2), provenance="sides")
 
 
 def head_rows_mean(provenance: Provenance) -> MeanPart:

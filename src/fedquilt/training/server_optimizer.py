@@ -1,4 +1,4 @@
-"""ServerOptimizer: applies the averaged update to the global weights."""
+"""ServerOptimizer: applies the averaged update to the global weights; averages over rounds."""
 
 from __future__ import annotations
 
@@ -35,3 +35,18 @@ class ServerOptimizer:
         if self.momentum:
             change = velocity = add(change, tree_map(lambda speed: self.momentum * speed, velocity))
         return add(parameters, change, self.lr), velocity
+
+
+def residual_average(
+    weights: Weights, saved: Weights, round_index: int, every: int, share: float
+) -> tuple[Weights, Weights]:
+    """CBAFed: every few rounds, average the model with the last saved one, and save the result.
+
+    Return the model after the round, and the saved one. ``share`` is the saved model's; the first
+    model, of round 0, is only saved.
+    """
+    if round_index % every:
+        return weights, saved
+    if round_index > 0 and share > 0:
+        weights = tree_map(lambda old, new: share * old + (1 - share) * new, saved, weights)
+    return weights, weights

@@ -84,6 +84,13 @@ def mixed_models(
     return change, buffers
 
 
+def distance_aware_mean(weights: Weights, totals: Totals) -> tuple[Weights, Weights]:
+    """FedNoRo: like :func:`mixed_models`, where clients far from all clean ones count less."""
+    changes, images = whole_models(totals)
+    distances = distances_to_nearest(inner_products(changes), clean_clients(totals))
+    return mixed_models(weights, totals, changes, distance_aware_weights(images, distances))
+
+
 def inner_products(changes: Sequence[Weights]) -> Tensor:
     """Inner products of the clients' changes, (tensors, clients, clients) in float64.
 
@@ -108,6 +115,23 @@ def consensus(products: Tensor, members: Tensor, images: Tensor, scale: float) -
     shares = torch.zeros(products.shape[1], dtype=torch.float64)
     shares[members] = distance_weights(images[members], distances, scale)
     return shares
+
+
+def group_consensus(
+    changes: Sequence[Weights],
+    images: Tensor,
+    groups: tuple[int, int],
+    scale: float,
+    draws: torch.Generator,
+) -> Tensor:
+    """RSCFed: every client's share, the mean of its shares in random groups of clients.
+
+    ``groups`` are their number and size. The clients are in the order of their names, so that draws
+    do not depend on the order of arrival.
+    """
+    products, (count, size) = inner_products(changes), groups
+    members = [torch.randperm(len(changes), generator=draws)[:size] for _ in range(count)]
+    return torch.stack([consensus(products, each, images, scale) for each in members]).mean(0)
 
 
 def distances_to_nearest(products: Tensor, chosen: Tensor) -> Tensor:

@@ -1,0 +1,34 @@
+"""WarmUpAveraging: averaging that trains on annotated labels only in its first rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fedquilt.training.activity import RunSize
+from fedquilt.training.advice import short_warmup, warmup_never_ended
+from fedquilt.training.averaging import WeightedAveraging
+from fedquilt.training.method import Stage
+
+WARM_UP = "warm-up"  # the name of the stage of these rounds
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmUpAveraging(WeightedAveraging):
+    """The base of methods that begin their own work after a warm-up."""
+
+    warmup_rounds: int = 50  # rounds on annotated labels only
+
+    later_stage: ClassVar[str] = "train"  # the name of the stage after the warm-up
+
+    def stages(self, round_index: int) -> tuple[Stage, ...]:
+        return (Stage(name=WARM_UP if round_index < self.warmup_rounds else self.later_stage),)
+
+    def why_idle(self, what: str, size: RunSize) -> str:
+        endless = self.warmup_rounds >= size.rounds
+        reason = super().why_idle(what, size)
+        return reason or (warmup_never_ended(self.warmup_rounds, size) if endless else "")
+
+    def suited_to(self, size: RunSize) -> Mapping[str, Any]:
+        return {"warmup_rounds": short_warmup(self.warmup_rounds, size)}

@@ -257,7 +257,7 @@ def test_client_names_may_contain_any_letters() -> None:
 def test_a_finished_run_has_all_rows(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "fedaws")
     assert run.models.card["model"]["head"] == "cosine"
-    rows = run.models._network(None).head.weight
+    rows = run.models.network(None).head.weight
     assert torch.allclose(rows.norm(dim=1), torch.ones(3), atol=1e-5)
 
 

@@ -164,7 +164,7 @@ def test_a_trained_model_needs_no_encoder(tmp_path: Path) -> None:
     models = read_run(tmp_path / "run").models
     assert models.card["model"]["head_settings"]["text_encoder"] == "stored"
     assert torch.equal(models.probabilities(images, None), before)
-    assert torch.equal(models._network(None).head.labels, rows[:3])
+    assert torch.equal(models.network(None).head.labels, rows[:3])
 
 
 def test_class_f1_is_the_harmonic_mean_of_class_precision_and_recall() -> None:

@@ -140,7 +140,7 @@ def test_a_run_that_is_read_back_predicts_with_its_calibrated_head(
     run = make_run(tmp_path / "run", "spherefed", seed=seed)
     assert run.models.card["model"]["head"] == "sphere"
     images = torch.randint(0, 256, (5, *run.models.image_shape), dtype=torch.uint8)
-    network = run.models._network(None)
+    network = run.models.network(None)
     assert not torch.allclose(network.head.weight @ network.head.weight.T, torch.eye(3), atol=0.1)
     with torch.no_grad():
         expected = torch.sigmoid(network(normalise(images, (0.5,), (0.5,))).logits)

@@ -230,8 +230,8 @@ def test_a_model_of_one_class_per_image_predicts_shares_that_sum_to_one(tmp_path
     images = torch.randint(0, 256, (5, *finished.models.image_shape), dtype=torch.uint8)
     shares = finished.predict(images).probabilities
     torch.testing.assert_close(shares.sum(1), torch.ones(5))
-    head = finished.models._network(None).head
-    features = finished.models._network(None).backbone((images / 255 - 0.5) / 0.5)
+    head = finished.models.network(None).head
+    features = finished.models.network(None).backbone((images / 255 - 0.5) / 0.5)
     scores = features @ head.weight.T + head.bias
     torch.testing.assert_close(shares, torch.softmax(scores, 1), atol=1e-5, rtol=1e-4)
 

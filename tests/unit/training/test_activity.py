@@ -60,10 +60,12 @@ def test_fedmlp_fills_in_as_much_as_in_the_paper_whatever_the_rounds():
     assert "rounding" not in FedMLP().suited_to(size_of((5000, 0), images=5000))
 
 
-def test_fedmlp_keeps_the_paper_settings_for_the_papers_run():
-    method = FedMLP()
-    suited = method.suited_to(size_of((3000, 0), images=3000, rounds=500))
-    assert suited == {"warmup_rounds": 50, "negative_share": 0.005, "positive_share": 0.01}
+def test_fedmlp_keeps_the_papers_shares_for_a_run_of_its_length():
+    suited = FedMLP().suited_to(size_of((20_000, 0), images=20_000, rounds=500))
+    kept = {"warmup_rounds": 50, "negative_share": 0.005, "positive_share": 0.01}
+    assert suited == kept  # 20,000 * 0.005 = 100 tags in a round
+    fewer = FedMLP().suited_to(size_of((3000, 0), images=3000, rounds=500))
+    assert fewer == {**kept, "rounding": "ceil"}  # 15 tags, before the learning degree
 
 
 @pytest.mark.parametrize(

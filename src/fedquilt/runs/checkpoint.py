@@ -11,9 +11,11 @@ from typing import Any
 
 from fedquilt.core.atomic_files import write_json
 from fedquilt.runs.object_store import DamagedObject, ObjectStore
+from fedquilt.runs.state_packs import StatePacks
 from fedquilt.training.method import State
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, FORMAT)  # 1 had a file for each client's state
 KEPT = 2  # a damaged checkpoint then costs at most one interval
 _NAME = re.compile(r"round-(\d{6})\.json")
 
@@ -29,50 +31,48 @@ class Saved:
 class Checkpoints:
     """A folder of checkpoints, which also stores the clients' states between rounds.
 
-    A checkpoint is a small JSON file with the hashes of the objects that belong to it. It is
+    A checkpoint is a small JSON file with the hashes of the files that belong to it. It is
     written by a rename: a process killed before that resumes from the previous checkpoint.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._objects = ObjectStore(folder / "objects")
-        self._clients: dict[str, str] = {}  # as of the last complete round
-        self._in_round: dict[str, str] = {}  # of clients trained in the current round
+        self._states = StatePacks(folder, self._objects)
         self._reached: Saved | None = None
 
     def get(self, client: str) -> State:
-        key = self._in_round.get(client) or self._clients.get(client)
-        state: State = {} if key is None else self._objects.get(key)
-        return state
+        return self._states.get(client)
 
     def put(self, client: str, state: State) -> None:
-        self._in_round[client] = self._objects.put(state)
+        self._states.put(client, state)
 
     def advance(self, round_count: int, server: State) -> None:
         """Mark a round as complete; :meth:`save` writes the last complete round."""
-        self._clients |= self._in_round
-        self._in_round = {}
+        self._states.advance(round_count)
         self._reached = Saved(round_count, server)
 
     def save(self) -> None:
         """Write the last complete round; nothing of an interrupted round is saved."""
         if self._reached is None:
             return
+        server = self._objects.put(self._reached.server)
+        self._objects.make_durable({server})
         content = {
             "format": FORMAT,
             "round_count": self._reached.round_count,
-            "server": self._objects.put(self._reached.server),
-            "clients": dict(sorted(self._clients.items())),
+            "server": server,
+            "packs": self._states.save(),
         }
-        self._objects.make_durable(_keys(content))
         path = self._folder / f"round-{self._reached.round_count:06d}.json"
         write_json(path, content | {"digest": _digest(content)})
         paths = self._paths()
         kept = paths[paths.index(path) :][:KEPT]  # newer ones are damaged or will be repeated
         for other in set(paths) - set(kept):
             other.unlink()
-        in_use = {*self._clients.values(), *self._in_round.values()}
-        self._objects.keep_only(in_use.union(*map(_referenced, kept)))
+        named = [_referenced(each) for each in kept]
+        self._objects.keep_only({key for each in named for key in each.objects})
+        self._states.keep_only({name for each in named for name in each.packs})
 
     def restore(self) -> tuple[Saved | None, list[str]]:
         """Return the newest valid checkpoint, and a message for each newer one that is not."""
@@ -81,12 +81,10 @@ class Checkpoints:
             try:
                 content = _read(path)
                 server = self._objects.get(content["server"])
-                for key in content["clients"].values():
-                    self._objects.get(key)
+                self._states.restore(content.get("packs", {}), content.get("clients", {}))
             except DamagedObject as error:
                 complaints.append(f"checkpoint {path.name} is not used: {error}")
                 continue
-            self._clients, self._in_round = dict(content["clients"]), {}
             self._reached = Saved(content["round_count"], server)
             return self._reached, complaints
         return None, complaints
@@ -105,7 +103,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise DamagedObject(f"it cannot be read: {error}") from error
     if digest != _digest(content):
         raise DamagedObject("it was altered")
-    if content["format"] != FORMAT:
+    if content["format"] not in READABLE:
         raise DamagedObject(
             f"format {content['format']} is not {FORMAT}, the format of this version"
         )
@@ -116,13 +114,18 @@ def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _referenced(path: Path) -> set[str]:
-    """Return the keys a checkpoint refers to; none if it is damaged, since it cannot be used."""
+@dataclass(frozen=True)
+class _Referenced:
+    """The files of a checkpoint; none if it is damaged, since it cannot be used."""
+
+    objects: frozenset[str] = frozenset()
+    packs: frozenset[str] = frozenset()
+
+
+def _referenced(path: Path) -> _Referenced:
     try:
-        return _keys(_read(path))
+        content = _read(path)
     except DamagedObject:
-        return set()
-
-
-def _keys(content: dict[str, Any]) -> set[str]:
-    return {content["server"], *content["clients"].values()}
+        return _Referenced()
+    objects = {content["server"], *content.get("clients", {}).values()}
+    return _Referenced(frozenset(objects), frozenset(content.get("packs", ())))

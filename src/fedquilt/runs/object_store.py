@@ -31,10 +31,9 @@ class ObjectStore:
 
     def put(self, tree: Tree) -> str:
         """Store a tree and return its key; equal trees have equal keys."""
-        flat = {name: tensor.detach().cpu().contiguous() for name, tensor in flatten(tree).items()}
-        if not flat:
+        content = packed(tree)
+        if not content:
             return EMPTY
-        content = save(_without_shared_memory(flat))
         key = hashlib.sha256(content).hexdigest()
         path = self._path(key)
         if key not in self._intact or not path.exists():  # an older file may be damaged
@@ -44,20 +43,18 @@ class ObjectStore:
         return key
 
     def get(self, key: str) -> Any:
-        if key == EMPTY:
-            return {}
+        return unpacked(b"" if key == EMPTY else self.read(key), self._path(key).name)
+
+    def read(self, key: str) -> bytes:
+        """Return the content of a stored tree's file."""
         try:
             content = self._path(key).read_bytes()
         except OSError as error:
             raise DamagedObject(f"{self._path(key).name} cannot be read: {error}") from error
         if hashlib.sha256(content).hexdigest() != key:
             raise DamagedObject(f"{self._path(key).name} was cut short or altered")
-        try:
-            tree = unflatten(load(content))
-        except SafetensorError as error:
-            raise DamagedObject(f"{self._path(key).name} is not safetensors: {error}") from error
         self._intact.add(key)
-        return tree
+        return content
 
     def make_durable(self, keys: set[str]) -> None:
         """Wait until these objects are on disk, where they survive a power failure.
@@ -77,6 +74,22 @@ class ObjectStore:
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.safetensors"
+
+
+def packed(tree: Tree) -> bytes:
+    """Return a tree as safetensors; no bytes for a tree without tensors."""
+    flat = {name: tensor.detach().cpu().contiguous() for name, tensor in flatten(tree).items()}
+    return save(_without_shared_memory(flat)) if flat else b""
+
+
+def unpacked(content: bytes, file: str) -> Any:
+    """Return the tree that :func:`packed` wrote; ``file`` names where it was read."""
+    if not content:
+        return {}
+    try:
+        return unflatten(load(content))
+    except SafetensorError as error:
+        raise DamagedObject(f"{file} is not safetensors: {error}") from error
 
 
 def _without_shared_memory(flat: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -58,6 +58,11 @@ def assert_restores(folder: Path, round_count: int, complaint_count: int = 0) ->
     return complaints
 
 
+def stored(folder: Path) -> set[Path]:
+    """The files that checkpoints refer to."""
+    return {*(folder / "objects").iterdir(), *folder.glob("states-*.pack")}
+
+
 def manifests(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("round-*.json"))
 
@@ -147,8 +152,9 @@ def test_a_process_killed_before_saving_resumes_from_the_previous_checkpoint(tmp
 def test_old_checkpoints_and_their_objects_are_pruned(tmp_path):
     run_to(tmp_path, 5)
     assert manifests(tmp_path) == ["round-000004.json", "round-000005.json"]
-    # Two checkpoints, each with a server and two clients.
-    assert len(list((tmp_path / "objects").iterdir())) == 6
+    # Two checkpoints, each with a server and a pack of two clients.
+    assert len(list((tmp_path / "objects").iterdir())) == 2
+    assert len(list(tmp_path.glob("states-*.pack"))) == 2
 
 
 def test_partial_files_are_ignored(tmp_path):
@@ -172,17 +178,13 @@ def test_every_damage_to_the_newest_manifest_falls_back(tmp_path):
 @pytest.mark.parametrize("owner", ["server", "client"])
 def test_every_damage_to_an_object_falls_back(tmp_path, owner):
     run_to(tmp_path, 2)
-    before = set((tmp_path / "objects").iterdir())
+    before = stored(tmp_path)
     checkpoints = Checkpoints(tmp_path)
     checkpoints.restore()
     run_round(checkpoints, 3)
-    if owner == "client":
-        path = sorted(set((tmp_path / "objects").iterdir()) - before)[0]
-        checkpoints.save()
-    else:
-        clients = set((tmp_path / "objects").iterdir())
-        checkpoints.save()
-        (path,) = set((tmp_path / "objects").iterdir()) - clients
+    checkpoints.save()
+    suffix = ".pack" if owner == "client" else ".safetensors"
+    (path,) = (each for each in stored(tmp_path) - before if each.suffix == suffix)
     for content in damaged(path.read_bytes()):
         path.write_bytes(content)
         (complaint,) = assert_restores(tmp_path, 2, complaint_count=1)
@@ -192,22 +194,25 @@ def test_every_damage_to_an_object_falls_back(tmp_path, owner):
 
 def test_a_missing_object_falls_back(tmp_path):
     run_to(tmp_path, 2)
-    before = set((tmp_path / "objects").iterdir())
+    before = stored(tmp_path)
     checkpoints = Checkpoints(tmp_path)
     checkpoints.restore()
     run_round(checkpoints, 3)
     checkpoints.save()
-    (set((tmp_path / "objects").iterdir()) - before).pop().unlink()
+    for path in stored(tmp_path) - before:
+        path.unlink()
+        break
     (complaint,) = assert_restores(tmp_path, 2, complaint_count=1)
     assert "cannot be read" in complaint
 
 
 def test_a_checkpoint_of_another_format_is_not_used(tmp_path, monkeypatch):
     run_to(tmp_path, 1)
-    monkeypatch.setattr("fedquilt.runs.checkpoint.FORMAT", 2)
+    monkeypatch.setattr("fedquilt.runs.checkpoint.READABLE", (3,))
+    monkeypatch.setattr("fedquilt.runs.checkpoint.FORMAT", 3)
     saved, (complaint,) = Checkpoints(tmp_path).restore()
     assert saved is None
-    assert "format 1 is not 2" in complaint
+    assert "format 2 is not 3" in complaint
 
 
 def test_if_both_are_damaged_nothing_is_restored_and_both_are_named(tmp_path):
@@ -223,7 +228,7 @@ def test_if_both_are_damaged_nothing_is_restored_and_both_are_named(tmp_path):
 
 
 def damage_objects(folder: Path) -> None:
-    for path in (folder / "objects").iterdir():
+    for path in stored(folder):
         path.write_bytes(b"")
 
 
@@ -236,7 +241,7 @@ def damage_newest_objects(folder: Path) -> None:
     """Damage the objects that only round 3 uses."""
     newest = (folder / "round-000003.json").read_text()
     older = (folder / "round-000002.json").read_text()
-    for path in (folder / "objects").iterdir():
+    for path in stored(folder):
         if path.stem in newest and path.stem not in older:
             path.write_bytes(b"")
 

@@ -289,12 +289,12 @@ def alter_server(folder: RunFolder) -> None:
 
 def empty_newest_client_states(folder: RunFolder) -> None:
     newest, older = (
-        set(json.loads(path.read_text())["clients"].values())
+        set(json.loads(path.read_text())["packs"])
         for path in sorted(folder.checkpoints.glob("round-*.json"), reverse=True)
     )
     assert newest - older
-    for key in newest - older:
-        (folder.checkpoints / "objects" / f"{key}.safetensors").write_bytes(b"")
+    for name in newest - older:
+        (folder.checkpoints / name).write_bytes(b"")
 
 
 def remove_everything(folder: RunFolder) -> None:
@@ -302,7 +302,10 @@ def remove_everything(folder: RunFolder) -> None:
 
 
 def empty_all_objects(folder: RunFolder) -> None:
-    for path in (folder.checkpoints / "objects").iterdir():
+    for path in (
+        *(folder.checkpoints / "objects").iterdir(),
+        *folder.checkpoints.glob("*.pack"),
+    ):
         path.write_bytes(b"")
 
 

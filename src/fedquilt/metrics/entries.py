@@ -22,11 +22,6 @@ class Entries:
     def known(self) -> Tensor:
         return self.positive | self.negative
 
-    def pooled(self) -> Entries:
-        """Return all classes as one binary problem with N * C samples."""
-        columns = (self.scores, self.positive, self.negative)
-        return Entries(*(column.reshape(-1, 1) for column in columns))
-
 
 def read_entries(scores: Tensor, labels: Tensor, known: Tensor) -> Entries:
     """Check three tensors of shape (N, C); labels that are not known may have any value."""

@@ -30,7 +30,7 @@ from fedquilt.metrics.counts import (
     subset_accuracy,
 )
 from fedquilt.metrics.entries import Entries, read_entries
-from fedquilt.metrics.ranking import step_curve
+from fedquilt.metrics.ranking import MEMORY_MB, rank_classes, rank_together
 
 SELECTED_AVERAGES = ("macro_auc", "map", "bacc", "macro_f1")
 ROUNDING = 0.01  # averaged bfloat16 probabilities may exceed [0, 1] by this much
@@ -130,6 +130,7 @@ def score(  # noqa: PLR0913
     zero_division: ZeroDivision = 0.0,
     undefined: Undefined = "skip",
     predicted: Tensor | None = None,
+    memory_mb: int = MEMORY_MB,
 ) -> Report:
     """Score probabilities against the known labels; the three tensors are (N, C).
 
@@ -142,6 +143,7 @@ def score(  # noqa: PLR0913
         undefined: the same for AUC, AP and BACC; with ``"zero"`` only the undefined half of BACC
             is 0.
         predicted: (N, C) bool, the decisions; None: by ``threshold``.
+        memory_mb: for sorting scores, about; results differ in the last digits of ``overall_ap``.
     """
     check_policies(zero_division, undefined)
     entries = read_entries(probabilities, labels, known)
@@ -149,10 +151,10 @@ def score(  # noqa: PLR0913
     if predicted is None:
         predicted = predict(entries.scores, threshold, strict)
     counts = count_predictions(entries, predicted)
-    per_class = _per_class(entries, counts)
+    per_class = _per_class(entries, counts, memory_mb)
     averages = class_averages(per_class, zero_division, undefined)
     averages["class_f1"] = _class_f1(averages, zero_division)
-    averages |= _overall(entries, counts, zero_division, undefined)
+    averages |= _overall(entries, counts, zero_division, undefined, memory_mb)
     averages["subset_accuracy"] = subset_accuracy(entries, predicted).item()
     return Report(
         classes=tuple(classes),
@@ -179,11 +181,11 @@ def _check_classes_and_range(entries: Entries, classes: Sequence[str]) -> None:
         )
 
 
-def _per_class(entries: Entries, counts: Counts) -> dict[str, tuple[float, ...]]:
-    curve = step_curve(entries)
+def _per_class(entries: Entries, counts: Counts, memory_mb: int) -> dict[str, tuple[float, ...]]:
+    ranking = rank_classes(entries, memory_mb)
     columns = {
-        "auc": curve.roc_auc(),
-        "ap": curve.average_precision(),
+        "auc": ranking.auc,
+        "ap": ranking.ap,
         "bacc": counts.balanced_accuracy(),
         "precision": counts.precision(),
         "recall": counts.recall(),
@@ -196,11 +198,15 @@ def _per_class(entries: Entries, counts: Counts) -> dict[str, tuple[float, ...]]
 
 
 def _overall(
-    entries: Entries, counts: Counts, zero_division: ZeroDivision, undefined: Undefined
+    entries: Entries,
+    counts: Counts,
+    zero_division: ZeroDivision,
+    undefined: Undefined,
+    memory_mb: int,
 ) -> dict[str, float]:
     """Metrics of all classes as one binary problem; the policy "skip" gives NaN if undefined."""
-    curve, pooled = step_curve(entries.pooled()), counts.pooled()
-    ranked = {"micro_auc": curve.roc_auc(), "overall_ap": curve.average_precision()}
+    ranking, pooled = rank_together(entries, memory_mb), counts.pooled()
+    ranked = {"micro_auc": ranking.auc, "overall_ap": ranking.ap}
     divided = {
         "overall_precision": pooled.precision(),
         "overall_recall": pooled.recall(),

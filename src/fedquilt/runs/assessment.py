@@ -30,6 +30,7 @@ from fedquilt.training.task import Task
 GLOBAL = "global"
 SiteSamples: TypeAlias = Mapping[str, Tensor]  # client -> (n,) int64: the test images of its site
 NO_SITES: SiteSamples = MappingProxyType({})
+NO_REPORTS: Mapping[str, Report] = MappingProxyType({})
 NO_THRESHOLDS: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -38,7 +39,6 @@ class Assessment:
     """One report for the global model, or one per client, by the client's name."""
 
     reports: Mapping[str, Report]
-    annotation_status: Mapping[str, Any]
     logits: Mapping[str, Tensor]  # of each model, (N, C) on the CPU
     by_site: SiteAssessment | None = None  # if requested and clients are sites
 
@@ -121,23 +121,27 @@ def assess(
     logits_of_models: Iterable[tuple[str, Tensor]],
     test: MultiLabelDataset,
     settings: Evaluation,
-    allocation: Allocation,
     sites: SiteSamples = NO_SITES,
     thresholds: Mapping[str, Mapping[str, Any]] = NO_THRESHOLDS,
+    before: Mapping[str, Report] = NO_REPORTS,
 ) -> Assessment:
     """Evaluate the models on all test images and, if ``sites`` is not empty, on each site's.
 
     ``thresholds`` are those of each model's classes, where they differ from the recipe's one.
+    ``before`` are reports of the same models without such thresholds.
     """
     reports: dict[str, Report] = {}
     at_sites: dict[str, Report] = {}
     kept: dict[str, Tensor] = {}
     for name, logits in logits_of_models:
         kept[name] = logits.cpu()
-        probabilities = torch.sigmoid(logits).cpu()
+        probabilities = torch.sigmoid(kept[name])
         fitted = thresholds.get(name, {})
         called = called_present(kept[name], settings, test.classes, fitted) if fitted else None
-        reports[name] = report_on(probabilities, test, settings, called)
+        if name in before and not fitted:
+            reports[name] = before[name]
+        else:
+            reports[name] = report_on(probabilities, test, settings, called)
         own = {name: sites[name]} if name in sites else {}
         evaluated = sites if name == GLOBAL else own
         at_sites |= reports_by_site(probabilities, test, evaluated, settings, called)
@@ -145,10 +149,11 @@ def assess(
     if at_sites:
         images = {name: len(sites[name]) for name in at_sites}
         by_site = SiteAssessment("global" if GLOBAL in reports else "own", at_sites, images)
-    return Assessment(reports, _annotation_status(reports, allocation), kept, by_site)
+    return Assessment(reports, kept, by_site)
 
 
-def _annotation_status(reports: Mapping[str, Report], allocation: Allocation) -> AnnotationStatus:
+def annotation_status(reports: Mapping[str, Report], allocation: Allocation) -> AnnotationStatus:
+    """Return the models' averages on the classes that each client annotates, and on the others."""
     annotated = {holding.name: holding.known.any(0).tolist() for holding in allocation.holdings}
     global_report = reports.get(GLOBAL)
     if global_report is not None:

@@ -19,8 +19,10 @@ from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.disclosure_floor import DisclosureFloor
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.assessment import (
+    Assessment,
     SiteAssessment,
     SiteSamples,
+    annotation_status,
     assess,
     model_logits,
     models_of,
@@ -37,6 +39,7 @@ from fedquilt.runs.fitted_decisions import (
     store_decisions,
 )
 from fedquilt.runs.intervals import result_intervals, site_intervals
+from fedquilt.runs.result_tables import write_result
 from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder, bound_notices
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.scores import MAX_BYTES, Scores, logits_size, too_large, write_scores
@@ -138,6 +141,7 @@ class _Run:
         )
         self.server: State = {}
         self.first_round = 0
+        self._evaluated: tuple[State, Assessment] | None = None  # the last evaluation's server
 
     def prepare(self) -> None:
         """Load the newest complete checkpoint, or initialise the server.
@@ -188,8 +192,12 @@ class _Run:
         models = models_of(method, self.server, self.engine)
         fitted = self._fit_decisions(models)
         settings, thresholds = self.recipe.evaluation, class_thresholds(fitted)
-        logits = self._logits(models)
-        assessment = assess(logits, test, settings, allocation, sites, thresholds)
+        before = None
+        if self._evaluated is not None and self._evaluated[0] is self.server:
+            before = self._evaluated[1]  # the last round is not evaluated twice
+        logits = self._logits(models) if before is None else before.logits.items()
+        reports = {} if before is None else before.reports
+        assessment = assess(logits, test, settings, sites, thresholds, before=reports)
         scores = Scores.of(test, assessment.logits, part="test", round_count=task.round_count)
         self._keep_scores(scores)
         held = self.simulation.allocation.holdings
@@ -207,7 +215,7 @@ class _Run:
             "metrics": assessment.averages,
             "spread_over_clients": assessment.spread,
             "reports": {name: report.to_dict() for name, report in assessment.reports.items()},
-            "annotation_status": nan_to_none(assessment.annotation_status),
+            "annotation_status": nan_to_none(annotation_status(assessment.reports, allocation)),
             **result_intervals(scores, settings, self.recipe.seed, thresholds),
             **self._by_site(assessment.by_site, scores, sites),
             **decision_results(scores, fitted, settings),
@@ -218,7 +226,7 @@ class _Run:
             "seconds": sum(record["seconds"] for record in history),
             "environment": environment(self.device),
         }
-        write_json(self.folder.result, result)
+        write_result(self.folder.result, result)
         self.observe("end", result)
 
     def _by_site(
@@ -255,8 +263,8 @@ class _Run:
 
     def _evaluate(self, server: State) -> RoundMetrics:
         logits = self._logits(models_of(self.recipe.method, server, self.engine))
-        test, allocation = self.simulation.splits.test, self.simulation.allocation
-        assessment = assess(logits, test, self.recipe.evaluation, allocation)
+        assessment = assess(logits, self.simulation.splits.test, self.recipe.evaluation)
+        self._evaluated = (server, assessment)
         return RoundMetrics(assessment.averages, assessment.per_class("auc"))
 
     def _facts_of_clients(self) -> Record:

@@ -29,6 +29,7 @@ from fedquilt.runs.fitted_decisions import (
     with_given,
 )
 from fedquilt.runs.predictions import Prediction, predict_tensor
+from fedquilt.runs.result_tables import with_tables
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.scores import Scores, read_scores, write_scores
 from fedquilt.runs.trained_models import TrainedModels
@@ -52,8 +53,7 @@ class Run:
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        result: dict[str, Any] = self.folder.read_json(self.folder.result)
-        return result
+        return with_tables(self.folder.read_json(self.folder.result), self.path)
 
     @cached_property
     def allocation(self) -> Allocation:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedquilt.core.errors import UserError
+from fedquilt.runs.result_tables import with_tables
 
 CARD_FILE = "card.json"
 
@@ -26,7 +27,8 @@ class RunFiles:
     @cached_property
     def result(self) -> dict[str, Any]:
         again = f"finish it with: fedquilt run --out {self.path} --resume"
-        return self._required("result.json", f"the run is not finished; {again}")
+        stored = self._required("result.json", f"the run is not finished; {again}")
+        return with_tables(stored, self.path)
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:

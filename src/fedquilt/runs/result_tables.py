@@ -1,0 +1,149 @@
+"""Results of many clients or sites: a small ``result.json``, and a binary table beside it.
+
+A table holds what the same keys lead to for every client, so class names and keys are written once.
+Whoever reads a result through :func:`with_tables` sees no difference. Needs no torch.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedquilt.core.atomic_files import write_bytes, write_json
+from fedquilt.core.errors import UserError
+
+LARGE = 5000  # numbers; with more, they are written as a table
+PLACES = (("annotation_status", "clients"), ("by_site", "reports"), ("by_site", "intervals"))
+TABLE = "table"  # the only key of what stands in ``result.json`` for a table
+DAMAGED = (OSError, ValueError, KeyError, zipfile.BadZipFile)
+
+
+def write_result(path: Path, result: Mapping[str, Any]) -> None:
+    """Write a result as JSON, with tables in the folder ``tables`` beside it where it is large."""
+    small = dict(result)
+    for block, name in PLACES:
+        rows = small.get(block, {}).get(name)
+        if rows and len(rows) * _size(next(iter(rows.values()))) > LARGE and _is_table(rows):
+            file = f"tables/{block}_{name}.npz"
+            (path.parent / "tables").mkdir(exist_ok=True)
+            write_bytes(path.parent / file, pack(rows))
+            small[block] = {**small[block], name: {TABLE: file}}
+    write_json(path, small)
+
+
+def with_tables(result: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a stored result with its tables in place."""
+    whole = dict(result)
+    for block, name in PLACES:
+        stored = whole.get(block, {}).get(name)
+        if isinstance(stored, dict) and stored.keys() == {TABLE}:
+            whole[block] = {**whole[block], name: unpack(folder / stored[TABLE])}
+    return whole
+
+
+def pack(rows: Mapping[str, Any]) -> bytes:
+    """Return rows of equal structure as an npz file: an array for every number or list of them."""
+    columns = {path: [leaf for _, leaf in found] for path, found in _columns(rows).items()}
+    same, arrays = {}, {}
+    for path, values in columns.items():
+        if all(value == values[0] for value in values):
+            same[path] = values[0]
+        else:
+            arrays[path] = np.array([_numbers(value) for value in values], dtype=np.float64)
+    kinds = {path: "int" if _is_whole(columns[path]) else "float" for path in arrays}
+    header = {"rows": list(rows), "paths": list(columns), "same": same, "kinds": kinds}
+    file = io.BytesIO()
+    named: dict[str, Any] = {f"column_{n}": array for n, array in enumerate(arrays.values())}
+    np.savez_compressed(file, header=np.array(json.dumps(header)), **named)
+    return file.getvalue()
+
+
+def unpack(path: Path) -> dict[str, Any]:
+    """Return the rows that :func:`pack` was given."""
+    try:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            header = json.loads(str(file["header"]))
+            arrays = {name: file[f"column_{number}"] for number, name in enumerate(header["kinds"])}
+    except DAMAGED as error:
+        raise UserError(
+            f"{path} is damaged or missing ({error}); "
+            f"write it again with: fedquilt run --out {path.parent.parent} --resume"
+        ) from error
+    lists = {name: _plain(array.tolist(), header["kinds"][name]) for name, array in arrays.items()}
+    rows: dict[str, Any] = {}
+    for number, row in enumerate(header["rows"]):
+        rows[row] = {}
+        for name in header["paths"]:
+            *parents, key = json.loads(name)
+            branch = rows[row]
+            for parent in parents:
+                branch = branch.setdefault(parent, {})
+            branch[key] = lists[name][number] if name in lists else header["same"][name]
+    return rows
+
+
+def _columns(rows: Mapping[str, Any]) -> dict[str, list[tuple[str, Any]]]:
+    """Return by path, written as JSON, the leaf of every row."""
+    columns: dict[str, list[tuple[str, Any]]] = {}
+    for row, tree in rows.items():
+        for path, leaf in _leaves(tree, ()):
+            columns.setdefault(json.dumps(path), []).append((row, leaf))
+    return columns
+
+
+def _leaves(tree: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(tree, Mapping):
+        for key, branch in tree.items():
+            yield from _leaves(branch, (*path, key))
+    else:
+        yield path, list(tree) if isinstance(tree, tuple) else tree
+
+
+def _is_table(rows: Mapping[str, Any]) -> bool:
+    """Whether all rows have the same paths, and numbers of the same shape where they differ."""
+    for found in _columns(rows).values():
+        values = [leaf for _, leaf in found]
+        if len(values) != len(rows):
+            return False
+        if all(value == values[0] for value in values):
+            continue
+        lengths = {len(value) if isinstance(value, list) else None for value in values}
+        if len(lengths) > 1 or not all(map(_is_numeric, values)):
+            return False
+    return True
+
+
+def _is_numeric(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(not isinstance(each, list) and _is_numeric(each) for each in value)
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+
+
+def _is_whole(values: list[Any]) -> bool:
+    flat = (each for value in values for each in (value if isinstance(value, list) else [value]))
+    return all(isinstance(each, int) for each in flat)
+
+
+def _numbers(value: Any) -> Any:
+    """None becomes NaN, which JSON does not have and so no result."""
+    if isinstance(value, list):
+        return [_numbers(each) for each in value]
+    return np.nan if value is None else value
+
+
+def _plain(value: Any, kind: str) -> Any:
+    if isinstance(value, list):
+        return [_plain(each, kind) for each in value]
+    if value != value:
+        return None
+    return int(value) if kind == "int" else value
+
+
+def _size(tree: Any) -> int:
+    return sum(len(leaf) if isinstance(leaf, list) else 1 for _, leaf in _leaves(tree, ()))

@@ -19,12 +19,13 @@ FOLDERS = (
 # In these two folders the order of the files counts as well.
 CORE = (
     *("shown_text", "errors", "registry", "seeding", "version", "tree", "payload"),
-    *("validation", "bounds", "totals", "atomic_files", "settings", "child_process"),
+    *("validation", "bounds", "fixed_point", "aggregation_rules", "totals", "atomic_files"),
+    *("settings", "child_process"),
 )
 TRAINING = (
     *("task", "provenance", "parts", "activity", "advice", "local_training", "schedules"),
     *("local_optimizer", "server_optimizer", "method", "averaging", "warm_up", "whole_models"),
-    *("client_step", "client", "agreed_bounds", "new_model", "rounds"),
+    *("client_step", "client", "agreed_bounds", "agreed_scales", "new_model", "rounds"),
 )
 ORDERED = {"core": CORE, "training": TRAINING}
 

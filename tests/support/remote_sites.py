@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from support.tiny_federation import CLASSES, SIZE, Federation, make_federation
 
@@ -24,7 +25,14 @@ ANNOTATED = ((0, 1), (1, 2), (2, 0))
 OPEN = SitePolicy(min_cell=0)
 
 
-def make_study(method: Method, *, rounds: int = 3, **rules: object) -> Study:
+def make_study(
+    method: Method,
+    *,
+    rounds: int = 3,
+    images: int | None = None,
+    recipe: Mapping[str, object] = MappingProxyType({}),
+    **rules: object,
+) -> Study:
     """The study of ``make_federation``: the same names, classes, network and seed."""
     return study_from(
         {
@@ -36,6 +44,7 @@ def make_study(method: Method, *, rounds: int = 3, **rules: object) -> Study:
                     "name": f"site-{number}",
                     "organisation": f"hospital_{number}",
                     "annotates": [CLASSES[column] for column in columns],
+                    **({} if images is None else {"images": images}),
                 }
                 for number, columns in enumerate(ANNOTATED)
             ],
@@ -46,6 +55,7 @@ def make_study(method: Method, *, rounds: int = 3, **rules: object) -> Study:
                 "rounds": rounds,
                 "model": {"backbone": "small-cnn"},
                 "method": plain(method, {Method: ("method", all_methods())}),
+                **recipe,
             },
         }
     )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.core.bounds import BoundsReport, OutOfBounds, RoundBounds
+from fedquilt.core.fixed_point import Scales, add_integers, as_floats, quantised, resting
 from fedquilt.core.payload import (
     Gather,
     Mean,
@@ -30,7 +31,8 @@ class Accumulator:
     """Adds the updates of a round; sums take the same memory for any number of clients.
 
     ``expected`` is an update with the right names, kinds, shapes and dtypes; its values are not
-    read. Sums are float64, so the order of arrival almost never changes the result.
+    read. Sums are float64, so the order of arrival almost never changes the result; with
+    ``scales`` they are integers, and it never does.
     ``further_check`` is called with client and update after these checks and may raise
     RefusedUpdate. With ``bounds``, some updates are copied and wait to be judged until the round
     ends, at most ``bounds.hold`` at a time.
@@ -42,8 +44,10 @@ class Accumulator:
         population: int,
         further_check: Callable[[str, Update], None] = lambda client, update: None,
         bounds: RoundBounds | None = None,
+        scales: Scales | None = None,
     ) -> None:
         self._expected = expected
+        self._scales = scales
         self._further_check = further_check
         self._bounds = bounds
         self._waiting: dict[str, Update] = {}
@@ -65,13 +69,13 @@ class Accumulator:
         try:
             update = self._bounds.weighed(client, update)
             self._bounds.measure(client, update)
+            # Later updates wait behind one that does: the order of the sums stays that of arrival.
+            if not self._waiting and not self._bounds.must_wait(client):
+                self._count(client, self._bounds.judged(client, update))
+                return
         except OutOfBounds as error:
             self._bounds.refused[client] = str(error)
             raise
-        # Later updates wait behind one that does: the order of the sums stays that of arrival.
-        if not self._waiting and not self._bounds.must_wait(client):
-            self._count(client, self._bounds.judged(client, update))
-            return
         self._waiting[client] = {name: _copied(part) for name, part in update.items()}
         if len(self._waiting) >= self._bounds.hold:
             self.settle()
@@ -89,7 +93,9 @@ class Accumulator:
         return self._bounds.refused
 
     def _count(self, client: str, update: Update) -> None:
-        for name, part in update.items():
+        if self._scales is not None:
+            self._count_integers(client, update, self._scales)
+        for name, part in update.items() if self._scales is None else ():
             if isinstance(part, Gather):
                 self._gathered.setdefault(name, {})[client] = part.value
             elif name in self._sums:
@@ -99,15 +105,27 @@ class Accumulator:
         self._cohort[client] = None
         self._byte_count += update_bytes(update)
 
+    def _count_integers(self, client: str, update: Update, scales: Scales) -> None:
+        # All parts first: a value out of range must leave the sums as they are.
+        parts = {name: quantised(client, name, part, scales[name]) for name, part in update.items()}
+        if self._sums:
+            add_integers(self._sums, parts)
+        else:
+            self._sums = parts
+
     def totals(self) -> Totals:
         self.settle()
+        sums = self._sums
+        if self._scales is not None:
+            sums = {name: as_floats(each, self._scales[name]) for name, each in sums.items()}
         return Totals(
             cohort=tuple(self._cohort),
             population=self._population,
             expected=self._expected,
-            sums=self._sums,
+            sums=sums,
             gathered=self._gathered,
             byte_count=self._byte_count,
+            may_rest=self._scales is not None,
             bounds=BoundsReport() if self._bounds is None else self._bounds.report(),
         )
 
@@ -126,6 +144,7 @@ class Totals:
     gathered: Mapping[str, Mapping[str, Tree]]
     byte_count: int  # sent by the whole cohort
     bounds: BoundsReport = BoundsReport()
+    may_rest: bool = False  # a mean without any weight is 0, instead of an error
 
     def sum(self, name: str) -> Any:
         return self._in_dtype(name, self._sums_of(name, Sum)["total"])
@@ -137,9 +156,12 @@ class Totals:
     def mean(self, name: str, otherwise: Tree | None = None) -> Any:
         """Return the weighted mean, with ``otherwise`` where the summed weight is 0.
 
-        Raise ValueError if the summed weight is 0 anywhere and ``otherwise`` is not given.
+        Raise ValueError if the summed weight is 0 anywhere and ``otherwise`` is not given, unless
+        sums are integers: there the negligible weight of a client that has none is 0.
         """
         total, weight = self._sums_of(name, Mean)["total"], self._weight(name)
+        if otherwise is None and self.may_rest:
+            otherwise = resting(total)
         if otherwise is None:
             if not bool((weight > 0).all()):
                 raise ValueError(

@@ -18,6 +18,7 @@ from fedquilt.core.settings import added, plain, read
 from fedquilt.core.shown_text import shown
 from fedquilt.data.augmentation.views import Preprocessing
 from fedquilt.data.images.decoding import Fit
+from fedquilt.privacy.sent_parts import check_can_be_summed
 from fedquilt.recipes.recipe import Recipe, read_settings, recipe_from
 from fedquilt.reports.html.card import Card
 from fedquilt.training.task import Task
@@ -125,6 +126,7 @@ class Study:
             )
         self._check_annotators()
         self._check_method()
+        self._check_summation()
         if not 1 <= self.rules.quorum <= len(self.sites):
             raise UserError(
                 f"study.rules.quorum is {self.rules.quorum}; expected 1 to {len(self.sites)}, the "
@@ -134,6 +136,11 @@ class Study:
     @property
     def site_names(self) -> tuple[str, ...]:
         return tuple(site.name for site in self.sites)
+
+    @property
+    def agreed_images(self) -> dict[str, int]:
+        """The agreed number of images of the sites that have one."""
+        return {site.name: site.images for site in self.sites if site.images is not None}
 
     def site(self, name: str) -> StudySite:
         for site in self.sites:
@@ -196,6 +203,16 @@ class Study:
                 f"model.train is {self.recipe.model.train!r}: the weights that are not trained are "
                 "not sent, and sites of a study have no file with them; use 'all', or run a "
                 "simulation"
+            )
+
+    def _check_summation(self) -> None:
+        summation = self.recipe.summation
+        unknown = [site.name for site in self.sites if site.images is None]
+        check_can_be_summed(self.recipe.method, self.task, summation)
+        if summation != "plain" and unknown:
+            raise UserError(
+                f"summation = {summation!r} needs `images` in [[sites]] of {', '.join(unknown)}: "
+                "the scale of the integers follows from the agreed numbers"
             )
 
 

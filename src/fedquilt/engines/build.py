@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fedquilt.core.bounds import DEFAULT_BOUNDS, Bounds
+from fedquilt.core.aggregation_rules import PLAIN_RULES, AggregationRules
 from fedquilt.core.errors import UserError
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.client_states import ClientStates
@@ -47,7 +47,7 @@ def build_engine(  # noqa: PLR0913 (options by name)
     tally: ActivityTally,
     device: str,
     transforms: Sequence[PayloadTransform] = (),
-    bounds: Bounds = DEFAULT_BOUNDS,
+    rules: AggregationRules = PLAIN_RULES,
 ) -> SequentialEngine:
     name = _engine_name(options, device)
     given: dict[str, Any] = {
@@ -56,7 +56,7 @@ def build_engine(  # noqa: PLR0913 (options by name)
         "tally": tally,
         "device": device,
         "transforms": transforms,
-        "bounds": bounds,
+        "rules": rules,
     }
     if name == "cuda-graph":
         return CudaGraphEngine(task, clients, **given, **options.cuda_graph_options)

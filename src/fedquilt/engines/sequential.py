@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import torch
 
-from fedquilt.core.bounds import DEFAULT_BOUNDS, Bounds, Norms, OutOfBounds
+from fedquilt.core.aggregation_rules import PLAIN_RULES, AggregationRules
+from fedquilt.core.bounds import Norms, OutOfBounds
 from fedquilt.core.payload import Update, addressed
 from fedquilt.core.totals import Accumulator, Totals
 from fedquilt.core.tree import Weights, on_host
@@ -18,6 +19,7 @@ from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.transform import PayloadTransform, apply_survey_transforms, apply_transforms
 from fedquilt.training.activity import ActivityTally
 from fedquilt.training.agreed_bounds import round_bounds
+from fedquilt.training.agreed_scales import round_scales, survey_scales
 from fedquilt.training.client import Workspace, run_client
 from fedquilt.training.method import Method, State
 from fedquilt.training.rounds import expected_update
@@ -39,13 +41,14 @@ class SequentialEngine:
         tally: ActivityTally | None = None,
         device: str = "cpu",
         transforms: Sequence[PayloadTransform] = (),
-        bounds: Bounds = DEFAULT_BOUNDS,
+        rules: AggregationRules = PLAIN_RULES,
     ) -> None:
         self._task = task
-        self._bounds = bounds
+        self._rules = rules
         self.norms: Norms = {}
         self._transforms = transforms
         self._clients = clients
+        self._images = {name: len(data) for name, data in clients.items()}
         self._states: ClientStates = StatesInMemory() if states is None else states
         self._audit = audit
         self._tally = tally
@@ -56,7 +59,9 @@ class SequentialEngine:
             name: apply_survey_transforms(self._transforms, method, data, method.survey(data))
             for name, data in sorted(self._clients.items())
         }
-        accumulator = Accumulator(next(iter(answers.values())), len(self._clients))
+        expected = next(iter(answers.values()))
+        scales = survey_scales(self._rules, expected, list(self._images.values()))
+        accumulator = Accumulator(expected, len(self._clients), scales=scales)
         for name, answer in answers.items():
             accumulator.add(name, answer)
         return accumulator.totals()
@@ -66,14 +71,15 @@ class SequentialEngine:
     ) -> Totals:
         expected = expected_update(method, payload, cohort[0], self._task)
         bounds = round_bounds(
-            self._bounds,
+            self._rules.bounds,
             method,
             self._task,
             round_index,
             before=self.norms,
-            images=lambda name: len(self._clients[name]),
+            images=self._images.__getitem__,
         )
-        accumulator = Accumulator(expected, len(self._clients), bounds=bounds)
+        scales = round_scales(self._rules, method, self._task, round_index, expected, self._images)
+        accumulator = Accumulator(expected, len(self._clients), bounds=bounds, scales=scales)
         # A fixed order: rounding of the sums must not depend on who finishes first.
         for name, update, state in self._run_clients(method, payload, round_index, sorted(cohort)):
             data, kept = self._clients[name], state["method"]

@@ -55,7 +55,9 @@ class FedCurv(FedAvgPL):
 
     @property
     def parts(self) -> Mapping[str, DeclaredPart]:
-        return dict.fromkeys(SUMS, SumPart(provenance="images", dtype=torch.float64))
+        return dict.fromkeys(
+            SUMS, SumPart(provenance="images", dtype=torch.float64, largest=2.0**10)
+        )
 
     def begin(self, local: Local) -> State:
         total = {key: local.received[key] for key in SUMS}

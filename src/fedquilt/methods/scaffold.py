@@ -25,7 +25,7 @@ class Scaffold(WeightedAveraging):
     @property
     def parts(self) -> Mapping[str, DeclaredPart]:
         # Algorithm 1, line 17: the server adds the sum of changes over the population to c.
-        return {"control": SumPart(provenance="images", over_population=True)}
+        return {"control": SumPart(provenance="images", over_population=True, largest=2.0**10)}
 
     def begin(self, local: Local) -> State:
         zeros = zeros_like(local.received["control"])

@@ -25,6 +25,7 @@ from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
 ROWS = "head.weight"
+MOST_IMAGES = 2.0**20  # of a client: the range of sums over its images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +81,10 @@ class SphereFed(WeightedAveraging):
         # Both or none: squares without products would reveal that the class has no positives.
         sums: dict[str, Provenance] = {"squares": "sides", "products": "sides"}
         return {**super().provenance, **(sums if self.calibrate else {})}
+
+    @property
+    def ranges(self) -> Mapping[str, float]:
+        return {**super().ranges, "squares": MOST_IMAGES, "products": MOST_IMAGES}  # norms are 1
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         scores = scores_of(local.model(batch.views[0]).logits)

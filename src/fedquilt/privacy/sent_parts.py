@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from fedquilt.core.payload import Gather, Mean, Part, weight_of
+from fedquilt.core.fixed_point import Summation, refuse_gathered
+from fedquilt.core.payload import Gather, Mean, Part, Update, weight_of
 from fedquilt.core.registry import find
 from fedquilt.core.totals import Accumulator
 from fedquilt.core.tree import leaves
@@ -52,13 +53,24 @@ class SentPart:
 def sent_parts(method_name: str) -> list[SentPart]:
     """Return every part of a round's update, for the task described by ``EXAMPLE``."""
     method: Method = find("method", all_methods(), method_name)()
-    task = example_task(method)
+    update = update_template(method, example_task(method))
+    return [_describe(name, part) for name, part in update.items()]
+
+
+def update_template(method: Method, task: Task) -> Update:
+    """Return an update of the first round, with the right names, kinds and shapes."""
     survey = Accumulator(method.survey(example_data(task)), len(task.clients))
     for client in task.clients:
         survey.add(client, method.survey(example_data(task)))
     server = method.init_server(read_weights(task.build_network()), task, survey.totals())
-    update = expected_update(method, method.broadcast(server), task.clients[0], task)
-    return [_describe(name, part) for name, part in update.items()]
+    return expected_update(method, method.broadcast(server), task.clients[0], task)
+
+
+def check_can_be_summed(method: Method, task: Task, summation: Summation) -> None:
+    """Raise UserError if the method, with its own settings, sends what cannot be summed."""
+    if summation != "plain":
+        refuse_gathered(method.survey(example_data(task)), summation)
+        refuse_gathered(update_template(method, task), summation)
 
 
 def surveyed_parts(method_name: str) -> list[SentPart]:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedquilt.core.aggregation_rules import AggregationRules
 from fedquilt.core.bounds import DEFAULT_BOUNDS, Bounds
 from fedquilt.core.errors import UserError
+from fedquilt.core.fixed_point import Summation
 from fedquilt.core.settings import Tables, added, plain, read
 from fedquilt.data.annotations import ANNOTATIONS
 from fedquilt.data.annotations.rules import Annotation
@@ -50,6 +52,7 @@ class Recipe:
     checkpoint_every: int = 1  # rounds
     min_cell: int = 0  # disclosure floor: values computed from fewer patients are not sent
     bounds: Bounds = added(DEFAULT_BOUNDS)  # on the weights and norms of clients' updates
+    summation: Summation = added("plain")  # of floats, or of integers: any order, same bits
 
     def __post_init__(self) -> None:
         for name in ("rounds", "checkpoint_every"):
@@ -69,6 +72,11 @@ class Recipe:
             )
         if self.cohort_size is not None and self.cohort_size < 1:
             raise UserError(f"cohort_size must be at least 1, found {self.cohort_size}")
+
+    @property
+    def rules(self) -> AggregationRules:
+        """How the server combines updates."""
+        return AggregationRules(bounds=self.bounds, summation=self.summation)
 
     def to_dict(self) -> dict[str, Any]:
         settings: dict[str, Any] = plain(self, _tables())

@@ -17,6 +17,7 @@ from fedquilt.engines.options import EngineName, EngineOptions
 from fedquilt.metrics import nan_to_none
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.disclosure_floor import DisclosureFloor
+from fedquilt.privacy.sent_parts import check_can_be_summed
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.assessment import (
     Assessment,
@@ -91,6 +92,7 @@ def run(
     with folder.begin(recipe, resume=resume):
         simulation = simulate(recipe, cache, splits, use_marked=folder.validates_on_marked(recipe))
         recipe.evaluation.decisions.check_classes(simulation.task.classes)
+        check_can_be_summed(recipe.method, simulation.task, recipe.summation)
         run_ = _Run(recipe, folder, simulation, device, options, observe)
         run_.prepare()
         folder.keep(recipe, simulation.allocation)
@@ -137,7 +139,7 @@ class _Run:
             tally=self.tally,
             device=device,
             transforms=(DisclosureFloor(recipe.min_cell),),
-            bounds=recipe.bounds,
+            rules=recipe.rules,
         )
         self.server: State = {}
         self.first_round = 0

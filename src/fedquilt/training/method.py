@@ -111,6 +111,11 @@ class Method(ABC):
         """The parts that may weigh more than the client's images, and how much at most."""
         return {}
 
+    @property
+    def ranges(self) -> Mapping[str, float]:
+        """The largest absolute value of parts, where it is not the default."""
+        return {name: part.largest for name, part in self.parts.items()}
+
     def views(self, round_index: int) -> tuple[str, ...]:
         """The augmented views of every image in this round's batches."""
         return ("weak",)

@@ -19,6 +19,8 @@ from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
 Axis: TypeAlias = int | Literal["classes", "features"]
+DEFAULT_RANGE = 2.0**4  # of a change of weights, or of a mean of shares
+FEATURE_RANGE = 2.0**10  # of features, which nothing bounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,7 @@ class MeanPart:
     weight: tuple[Axis, ...] = ()  # the leading axes with a weight per entry
     provenance: Provenance
     start: float | None = 0.0  # the server's first value; None: neither kept nor broadcast
+    largest: float = DEFAULT_RANGE  # no value is larger: the range of its fixed-point integers
 
     def first_value(self, task: Task, weights: Weights) -> Tree:
         start = self.start or 0.0
@@ -52,6 +55,7 @@ class SumPart:
     dtype: torch.dtype | None = None  # the dtype of the weights, if left out
     over_population: bool = False  # divide the sum by the number of all clients
     start: float = 0.0  # the server's first value
+    largest: float = DEFAULT_RANGE  # no value is larger: the range of its fixed-point integers
 
     def first_value(self, task: Task, weights: Weights) -> Tree:
         return {
@@ -79,7 +83,12 @@ def per_class_mean(provenance: Provenance, *axes: Axis, start: float | None = 0.
 
 def per_side_mean(axis: Axis) -> MeanPart:
     """A vector for the absent and one for the present images of each class, weighted apart."""
-    return MeanPart(shape=("classes", 2, axis), weight=("classes", 2), provenance="sides")
+    return MeanPart(
+        shape=("classes", 2, axis),
+        weight=("classes", 2),
+        provenance="sides",
+        largest=FEATURE_RANGE,
+    )
 
 
 def head_rows_mean(provenance: Provenance) -> MeanPart:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fedquilt.core.bounds import Norms, RoundBounds
+from fedquilt.core.fixed_point import Scales
 from fedquilt.core.payload import PerClient, Update, addressed
 from fedquilt.core.totals import Totals
 from fedquilt.core.version import VERSION
@@ -19,6 +20,7 @@ from fedquilt.deploy.server.replies import Replies
 from fedquilt.deploy.study import Study
 from fedquilt.privacy.sent_parts import example_data
 from fedquilt.training.agreed_bounds import round_bounds
+from fedquilt.training.agreed_scales import round_scales, survey_scales
 from fedquilt.training.method import Method, State
 from fedquilt.training.rounds import expected_update
 from fedquilt.training.task import Task
@@ -57,7 +59,10 @@ class RemoteEngine:
         request = self._packed("survey", EVERY_SITE, SURVEY_ROUND, {})
         requests = dict.fromkeys(self._study.site_names, request)
         expected = method.survey(example_data(self._task))
-        return self._collect_quorum("survey", SURVEY_ROUND, requests, expected)
+        scales = survey_scales(
+            self._study.recipe.rules, expected, list(self._study.agreed_images.values())
+        )
+        return self._collect_quorum("survey", SURVEY_ROUND, requests, expected, scales=scales)
 
     def exchange(
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
@@ -72,7 +77,15 @@ class RemoteEngine:
             before=self.norms,
             images=self._images.of,
         )
-        totals = self._collect_quorum("train", round_index, requests, expected, bounds)
+        scales = round_scales(
+            self._study.recipe.rules,
+            method,
+            self._task,
+            round_index,
+            expected,
+            self._study.agreed_images,
+        )
+        totals = self._collect_quorum("train", round_index, requests, expected, bounds, scales)
         for site, parts in totals.bounds.clipped.items():
             self._audit_log.record("clipped", site=site, round=round_index, parts=list(parts))
         return totals
@@ -101,9 +114,10 @@ class RemoteEngine:
         requests: dict[str, bytes],
         expected: Update,
         bounds: RoundBounds | None = None,
+        scales: Scales | None = None,
     ) -> Totals:
         """Return the totals; raise TooFewSites if the replies make no quorum."""
-        replies = self._collect(kind, round_index, requests, expected, bounds)
+        replies = self._collect(kind, round_index, requests, expected, bounds, scales)
         what = "the survey" if kind == "survey" else f"round {round_index + 1}"
         Quorum(self._study, tuple(requests)).require(
             replies.answered, self.last_exchange.missing, what
@@ -117,10 +131,11 @@ class RemoteEngine:
         requests: dict[str, bytes],
         expected: Update,
         bounds: RoundBounds | None = None,
+        scales: Scales | None = None,
     ) -> Replies:
         began, rules = time.perf_counter(), self._study.rules
         replies = Replies(
-            self._study, kind, round_index, self._audit_log, expected, self._images, bounds
+            self._study, kind, round_index, self._audit_log, expected, self._images, bounds, scales
         )
         quorum = Quorum(self._study, tuple(requests))
         limits = WaitLimits(

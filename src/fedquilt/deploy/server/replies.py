@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedquilt.core.bounds import RoundBounds
+from fedquilt.core.fixed_point import Scales
 from fedquilt.core.payload import Update
 from fedquilt.core.shown_text import shown
 from fedquilt.core.totals import Accumulator
@@ -37,6 +38,7 @@ class Replies:
     expected: Update  # with the names, kinds, shapes and dtypes that replies must have
     images: DeclaredImages
     bounds: RoundBounds | None = None
+    scales: Scales | None = None
     accumulator: Accumulator = field(init=False)
     answered: list[str] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)  # site -> why its reply was not counted
@@ -44,7 +46,7 @@ class Replies:
 
     def __post_init__(self) -> None:
         self.accumulator = Accumulator(
-            self.expected, len(self.study.sites), self._check_rows, self.bounds
+            self.expected, len(self.study.sites), self._check_rows, self.bounds, self.scales
         )
 
     def receive(self, site: str, reply: bytes) -> None:

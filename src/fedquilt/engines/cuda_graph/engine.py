@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedquilt.core.bounds import DEFAULT_BOUNDS, Bounds
+from fedquilt.core.aggregation_rules import PLAIN_RULES, AggregationRules
 from fedquilt.core.payload import Update, placed
 from fedquilt.core.seeding import seed_network_draws
 from fedquilt.core.totals import Totals
@@ -64,7 +64,7 @@ class CudaGraphEngine(SequentialEngine):
         channels_last: bool = True,
         device_state_bytes: int | None = None,
         transforms: Sequence[PayloadTransform] = (),
-        bounds: Bounds = DEFAULT_BOUNDS,
+        rules: AggregationRules = PLAIN_RULES,
     ) -> None:
         super().__init__(
             task,
@@ -74,7 +74,7 @@ class CudaGraphEngine(SequentialEngine):
             tally=tally,
             device=device,
             transforms=transforms,
-            bounds=bounds,
+            rules=rules,
         )
         where = self.workspace.device
         with out_of_memory_advice(

@@ -83,7 +83,11 @@ class FedAwS(WeightedAveraging):
 
     def broadcast(self, server: State) -> State:
         own = own_rows(server["weights"][ROWS], server["owned"])
-        return {"weights": without(server["weights"], ROWS), "own": own}
+        return {
+            **super().broadcast(server),
+            "weights": without(server["weights"], ROWS),
+            "own": own,
+        }
 
     def client_weights(self, received: State, state: State) -> Weights:
         return {**received["weights"], ROWS: scatter_rows(**received["own"])}
@@ -99,7 +103,7 @@ class FedAwS(WeightedAveraging):
     def loss(self, local: Local, batch: Batch) -> Tensor:
         scores = scores_of(local.model(batch.views[0]).logits)
         positives = batch.known & (batch.labels == 1)
-        return positive_hinge(scores, positives, self.margin, local.state["positive_weight"])
+        return positive_hinge(scores, positives, self.margin, self.class_weight(local))
 
     def after_step(self, local: Local, weights: Weights) -> State:
         if not self.fixed_rows:

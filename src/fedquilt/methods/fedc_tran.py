@@ -66,7 +66,7 @@ class FedCTran(WeightedAveraging):
         revealed = label_states(labels, known & batch.drawn)
         states = self.calibrated(local, images, revealed)
         logits = local.model(images, states).logits
-        weight = local.state["positive_weight"]
+        weight = self.class_weight(local)
         loss = hidden_label_bce(logits, labels, known, states, weight)
         return loss, self.counted(local, (states != revealed).sum())
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
-from fedquilt.core.payload import Sum, Update
-from fedquilt.core.totals import Totals
+from fedquilt.core.payload import Update
+from fedquilt.core.settings import added
 from fedquilt.core.tree import Weights, clone
 from fedquilt.data.batches import Batch, Pool
 from fedquilt.data.client_data import ClientData
-from fedquilt.losses.class_prior import PositiveWeight, population_weight
+from fedquilt.losses.class_prior import PositiveWeight
 from fedquilt.losses.pseudo_labels import NO_TAG, Entropy, by_uncertainty, no_tags, uncertainty
 from fedquilt.losses.soft_targets import Labels, Targets, Weighed, beta_share, make_targets, mix
 from fedquilt.models.spec import ModelSpec
@@ -27,7 +27,6 @@ from fedquilt.training.local_training import LocalTraining
 from fedquilt.training.method import Local, State
 from fedquilt.training.parts import DeclaredPart
 from fedquilt.training.provenance import Provenance
-from fedquilt.training.task import Task
 
 IMAGES_MIXED = "images mixed"
 
@@ -53,6 +52,7 @@ class FedLSM(WeightedAveraging):
     unannotated: Literal["negative", "skip"] = "skip"  # filled in or masked out, never negative
     positive_weight: PositiveWeight = "odds"  # w_c, from the annotated entries of all clients
     positive_weight_cap: float | None = 100.0  # the largest, also for a class without positives
+    positive_weight_from: Literal["client", "population"] = added("population")  # as published
     weighed: Weighed = "positives"  # what w_c multiplies; mean: the mean loss (labels = "multi")
     head_rows: HeadRows = "annotators"  # weights of head rows of which nobody drew a positive
     draw_counts: bool = True  # AWPA: weight head rows by positives drawn; False: by ``head_rows``
@@ -78,7 +78,6 @@ class FedLSM(WeightedAveraging):
             "certain_images": 200,
         },
     }
-    also_broadcast: ClassVar[tuple[str, ...]] = ("class_weight",)
     pseudo_label_key: ClassVar[str | None] = "tags"
 
     def __post_init__(self) -> None:
@@ -100,16 +99,6 @@ class FedLSM(WeightedAveraging):
     def views(self, round_index: int) -> tuple[str, ...]:
         return ("strong", "weak")  # the student's and the teacher's
 
-    def survey(self, data: ClientData) -> Update:
-        counts = {"positives": data.positive_counts(), "annotated": data.annotated_counts()}
-        sums = {name: Sum(count.to(torch.float64)) for name, count in counts.items()}
-        return {**super().survey(data), **sums}
-
-    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
-        counts, cap = (survey.sum("positives"), survey.sum("annotated")), self.positive_weight_cap
-        weight = population_weight(self.positive_weight, *counts, cap, task.classes)
-        return super().init_server(weights, task, survey) | {"class_weight": weight}
-
     def init_client(self, data: ClientData) -> State:
         if self.labels == "single":
             data.require_one_class_per_image("set method.labels to 'multi'")
@@ -122,7 +111,7 @@ class FedLSM(WeightedAveraging):
     @property
     def provenance(self) -> Mapping[str, Provenance]:
         drawn: dict[str, Provenance] = {"head": "believed positives"} if self.draw_counts else {}
-        return {**super().provenance, "positives": "sides", "annotated": "sides", **drawn}
+        return {**super().provenance, **drawn}
 
     def weight_limits(self, images: int, class_count: int) -> Mapping[str, float]:
         return {"head": float(self.training.images_drawn(images))}
@@ -131,7 +120,7 @@ class FedLSM(WeightedAveraging):
         data = local.data
         nothing_missing = data.is_decided if self.labels == "single" else data.is_complete
         teacher = {} if nothing_missing else {"teacher": clone(local.received["weights"])}
-        drawn = torch.zeros_like(local.received["class_weight"])  # q_c
+        drawn = torch.zeros_like(self.class_weight(local))  # q_c
         tags = torch.full_like(local.state["tags"], NO_TAG)
         return {"tags": tags, "drawn": drawn, "mixed": local.scalar(0.0), **teacher}
 
@@ -162,7 +151,7 @@ class FedLSM(WeightedAveraging):
         return self.step_loss(local, batch)[0]
 
     def step_loss(self, local: Local, batch: Batch) -> tuple[Tensor, State]:
-        strong, weight = batch.views[0], local.received["class_weight"]
+        strong, weight = batch.views[0], self.class_weight(local)
         plain, *beside = self.targets(local, batch)
         # The pseudo-labels are kept for the audit.
         tags = local.state["tags"].index_copy(0, batch.rows, plain.tags())

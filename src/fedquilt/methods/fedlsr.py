@@ -58,7 +58,7 @@ class FedLSR(FedAvg):
         sharp = self.sharpening * mixed_logits(first, second, batch.drawn)
         targets = torch.where(known, labels, torch.zeros_like(labels))
         scores = torch.sigmoid(sharp) if self.double_sigmoid else sharp
-        supervised = elementwise_bce(scores, targets, local.state["positive_weight"])
+        supervised = elementwise_bce(scores, targets, self.class_weight(local))
         apart = jensen_shannon(
             self.contrast * first, self.contrast * second, both_sides=self.both_sides
         )

@@ -155,7 +155,7 @@ class FedMLP(WarmUpAveraging):
         logits = local.model(images).logits
         adjusted = adjust_logits(logits, local.state["prior"]) if self.logit_adjustment else logits
         targets = torch.where(supervised, labels, 0.0)
-        entries = elementwise_bce(adjusted, targets, local.state["positive_weight"])
+        entries = elementwise_bce(adjusted, targets, self.class_weight(local))
         if local.stage == WARM_UP:
             return self._warmup_loss(local, images, logits, entries, supervised)
         if not self.consistency:

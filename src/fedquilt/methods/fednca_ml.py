@@ -99,7 +99,7 @@ class FedNCAML(WeightedAveraging):
         labels, known = self.supervision(batch)
         positives = known & (labels == 1)
         targets = positives.to(output.logits.dtype)
-        entries = elementwise_bce(output.logits, targets, local.state["positive_weight"])
+        entries = elementwise_bce(output.logits, targets, self.class_weight(local))
         average = masked_mean if self.class_reduction == "mean" else mean_of_image_sums
         loss = average(entries, known)
         if not self.rejection and not self.compaction:

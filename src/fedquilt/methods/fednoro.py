@@ -94,7 +94,7 @@ class FedNoRo(WeightedAveraging):
         labels, supervised = self.supervision(batch)
         teacher = local.forward(local.received["weights"], batch.views[0]).logits
         adjusted = adjust_logits(logits, local.state["prior"]) if self.logit_adjustment else logits
-        loss = masked_bce(adjusted, labels, supervised, local.state["positive_weight"])
+        loss = masked_bce(adjusted, labels, supervised, self.class_weight(local))
         gap = squared_gap(logits, teacher / self.teacher_temperature)
         # If every label is supervised, supervision is the whole loss.
         share = torch.where((~supervised).any(), local.state["teacher_share"], 0.0)

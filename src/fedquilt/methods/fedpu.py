@@ -92,7 +92,7 @@ class FedPU(FedAvgPL):
             return softmax_risk(log_shares, positive, owned, prior, self.softmax_weight)
         labels, known = self.supervision(batch)
         binary = known & ~owned
-        supervised = masked_bce(logits, labels, binary, local.state["positive_weight"])
+        supervised = masked_bce(logits, labels, binary, self.class_weight(local))
         risks, has_positive = nonnegative_risk(logits, positive & owned, ~batch.known, prior)
         # All classes that are trained in this batch have the same weight.
         binary_count, owned_count = binary.any(0).sum(), (has_positive & owned).sum()

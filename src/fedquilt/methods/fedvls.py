@@ -73,7 +73,7 @@ class FedVLS(WeightedAveraging):
         supervised = known & ~local.state["vacant"]
         prior = local.state["prior"]
         adjusted = adjust_logits(logits, prior) if self.calibration else logits
-        loss = masked_bce(adjusted, labels, supervised, local.state["positive_weight"])
+        loss = masked_bce(adjusted, labels, supervised, self.class_weight(local))
         if self.distillation:
             teacher = local.forward(local.received["weights"], batch.views[0]).logits
             gap = masked_mean(bernoulli_kl(teacher, logits), ~supervised)

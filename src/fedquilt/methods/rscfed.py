@@ -102,7 +102,7 @@ class RSCFed(WeightedAveraging):
     def loss(self, local: Local, batch: Batch) -> Tensor:
         logits = local.model(batch.views[0]).logits
         labels, known = self.supervision(batch)
-        supervised = masked_bce(logits, labels, known, local.state["positive_weight"])
+        supervised = masked_bce(logits, labels, known, self.class_weight(local))
         teacher = local.forward(local.state["teacher"], batch.views[1]).logits
         return supervised + self.consistency * masked_mean(squared_gap(logits, teacher), ~known)
 

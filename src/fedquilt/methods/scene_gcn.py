@@ -103,7 +103,7 @@ class SceneGCN(WeightedAveraging):
     def loss(self, local: Local, batch: Batch) -> Tensor:
         labels, known = self.supervision(batch)
         output = local.model(batch.views[0], torch.where(known, labels, 0.0))
-        weight, focus = local.state["positive_weight"], (self.negative_focus, self.positive_focus)
+        weight, focus = self.class_weight(local), (self.negative_focus, self.positive_focus)
         loss = asymmetric_loss(output.logits, labels, known, weight, focus, self.margin)
         if self.scenes == "linear":
             head = cast(SceneGCNHead, local.model.head)

@@ -104,8 +104,8 @@ class SiteAware(WeightedAveraging):
     def loss(self, local: Local, batch: Batch) -> Tensor:
         if not self.balanced:
             return super().loss(local, batch)
-        logits, state = local.model(batch.views[0]).logits, local.state
-        weights = state["balance"], state["positive_weight"]
+        logits = local.model(batch.views[0]).logits
+        weights = local.state["balance"], self.class_weight(local)
         return balanced_bce(logits, *self.supervision(batch), *weights)
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:

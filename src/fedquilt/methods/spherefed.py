@@ -91,11 +91,11 @@ class SphereFed(WeightedAveraging):
         labels, known = self.supervision(batch)
         if self.fit == "cross-entropy":
             logits = self.scale * (scores - MIDDLE)
-            return masked_bce(logits, labels, known, local.state["positive_weight"])
+            return masked_bce(logits, labels, known, self.class_weight(local))
         positives = known & (labels == 1)
         share = positives.sum(1, keepdim=True).clamp(min=1).rsqrt()  # 1 / sqrt(m)
         targets = positives * (share if self.target == "scaled" else torch.ones_like(share))
-        weights = torch.where(positives, local.state["positive_weight"], 1.0)
+        weights = torch.where(positives, self.class_weight(local), 1.0)
         return masked_mean(weights * (scores - targets).square(), known)
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:

@@ -13,13 +13,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedquilt.core.payload import Mean, Update
+from fedquilt.core.payload import Mean, Sum, Update
 from fedquilt.core.settings import added
 from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights, add, flatten, sub, zeros_like
 from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
-from fedquilt.losses.class_prior import PositiveWeight, positive_weight
+from fedquilt.losses.class_prior import PositiveWeight, population_weight, positive_weight
 from fedquilt.losses.cross_entropy import labelled_cross_entropy, masked_bce
 from fedquilt.losses.pseudo_labels import no_tags
 from fedquilt.models.network import Layout
@@ -136,6 +136,8 @@ class WeightedAveraging(Method):
     unannotated: Literal["negative", "skip"] = "skip"  # in the loss: as negatives, or masked out
     positive_weight: PositiveWeight = "inverse-prevalence"  # w_c, from annotated entries only
     positive_weight_cap: float | None = None  # the largest positive weight, if any
+    positive_weight_from: Literal["client", "population"] = added("client")  # whose labels w_c
+    # counts: the client's own, or the sums over all clients, which the server sends to each
     weighting: Weighting = "samples"  # of clients, for everything but head rows
     head_rows: HeadRows = "all"  # as the body; of annotators only; by annotated images or positives
     server_step: ServerOptimizer = ServerOptimizer()  # applies the mean change to the weights
@@ -153,6 +155,13 @@ class WeightedAveraging(Method):
         """The weights that are averaged; override it to keep some private."""
         return layout
 
+    def survey(self, data: ClientData) -> Update:
+        found = super().survey(data)
+        if self.positive_weight_from == "population":
+            counts = {"positives": data.positive_counts(), "annotated": data.annotated_counts()}
+            found = {**found, **{name: Sum(each.double()) for name, each in counts.items()}}
+        return found
+
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         layout = self.shared(task.layout)
         averaged = frozenset(layout.names)
@@ -160,7 +169,15 @@ class WeightedAveraging(Method):
         trainable = {name: weights[name] for name in layout.body + layout.head}
         velocity = self.server_step.init(trainable)
         parts = {name: part.first_value(task, trainable) for name, part in self.kept_parts.items()}
-        return {"weights": shared} | ({"velocity": velocity} if velocity else {}) | parts
+        server = {"weights": shared} | ({"velocity": velocity} if velocity else {}) | parts
+        if self.positive_weight_from == "population":
+            counts, cap = (
+                (survey.sum("positives"), survey.sum("annotated")),
+                self.positive_weight_cap,
+            )
+            weight = population_weight(self.positive_weight, *counts, cap, task.classes)
+            server["class_weight"] = weight
+        return server
 
     def init_client(self, data: ClientData) -> State:
         if self.one_class_per_image:
@@ -175,7 +192,7 @@ class WeightedAveraging(Method):
         return {"positive_weight": weight, **tags}
 
     def broadcast(self, server: State) -> State:
-        keys = ("weights", *self.kept_parts, *self.also_broadcast)
+        keys = ("weights", *self.kept_parts, "class_weight", *self.also_broadcast)
         return {key: server[key] for key in keys if key in server}
 
     def expected_update(self, received: State, task: Task) -> Update:
@@ -188,6 +205,8 @@ class WeightedAveraging(Method):
     def provenance(self) -> Mapping[str, Provenance]:
         survey_and_parts = {**super().provenance}
         survey = {"annotators": survey_and_parts.pop("annotators")}
+        if self.positive_weight_from == "population":
+            survey |= {"positives": "sides", "annotated": "sides"}
         head = head_provenance(self.head_rows)
         weights: dict[str, Provenance] = {"body": "images", "head": head, "buffers": "images"}
         return {**survey, **weights, **survey_and_parts}
@@ -199,7 +218,15 @@ class WeightedAveraging(Method):
         if self.one_class_per_image:  # no negatives, so ``unannotated`` has no effect
             return labelled_cross_entropy(logits, batch.labels, batch.known)
         labels, known = self.supervision(batch)
-        return masked_bce(logits, labels, known, local.state["positive_weight"])
+        return masked_bce(logits, labels, known, self.class_weight(local))
+
+    def class_weight(self, local: Local) -> Tensor:
+        """Return w_c, (C,)."""
+        if self.positive_weight_from == "population":
+            weight: Tensor = local.received["class_weight"]
+            return weight
+        own: Tensor = local.state["positive_weight"]
+        return own
 
     def supervision(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the labels and the mask of the supervised entries."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from torch import Tensor, tensor
 from fedquilt.core.totals import Accumulator, Totals
 from fedquilt.core.tree import Weights, same_bits
 from fedquilt.data.client_data import ClientData
-from fedquilt.models.network import Layout
+from fedquilt.models.network import Layout, read_weights
 from fedquilt.training.averaging import (
     by_row_counts,
     change_of,
@@ -245,3 +247,28 @@ def test_buffers_move_by_the_mean_of_the_clients():
         assert not torch.equal(server["weights"][name], round_.server["weights"][name]), name
         assert bool(round_.server["weights"][name].isfinite().all())
     assert list(round_.server["weights"]) == list(server["weights"])
+
+
+@pytest.mark.parametrize(
+    ("whose", "expected"),
+    [("client", [[3.0, 1.0, 1.0], [1.0, 0.5, 1.0]]), ("population", [[3.0, 0.5, 1.0]] * 2)],
+)
+def test_class_weights_count_a_clients_own_labels_or_those_of_all(
+    whose: str, expected: list[list[float]]
+):
+    # Class 0: 1 of 4 positive, at the first client. Class 1: 2 of 3, at the second. Class 2: none.
+    clients = (
+        client([[1, 0, 0]] * 4, [[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 1, 0]]),
+        client([[0, 1, 0]] * 3, [[1, 1, 0], [0, 1, 0], [0, 0, 0]]),
+    )
+    method = make_method("fedavg", positive_weight="odds", positive_weight_from=whose)
+    accumulator = Accumulator(method.survey(clients[0]), len(clients))
+    for number, each in enumerate(clients):
+        accumulator.add(str(number), method.survey(each))
+    task = make_federation().task
+    server = method.init_server(read_weights(task.build_network()), task, accumulator.totals())
+    received = method.broadcast(server)
+    halves: list[Any] = [
+        SimpleNamespace(received=received, state=method.init_client(each)) for each in clients
+    ]
+    assert [method.class_weight(each).tolist() for each in halves] == expected

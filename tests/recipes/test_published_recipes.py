@@ -190,6 +190,11 @@ def test_fewer_rounds_give_shorter_stages_and_larger_shares():
     assert (at_hand["warmup_rounds"], at_hand["positive_share"]) == (9, 0.03)
 
 
+BLANKS_ARE_NEGATIVE = (
+    *("full-labels", "fedavg", "fedavg-star", "fedprox-star", "moon-star", "fedrs"),
+)
+
+
 def test_starred_rows_average_head_rows_over_annotators(tmp_path: Path):
     recipes = all_recipes(find_table("fedlsm/table1", "chestxray14"), tmp_path)
     head_rows = {
@@ -199,6 +204,17 @@ def test_starred_rows_average_head_rows_over_annotators(tmp_path: Path):
     assert {name for name, rule in head_rows.items() if rule == "annotated"} == {
         *("fedavg-star", "fedprox-star", "moon-star", "fixmatch-star", "fssl-star", "fpsl")
     }
+    star, plain = (recipes[f"{name}/identified-3"].to_dict() for name in ("fedavg-star", "fedavg"))
+    assert star["method"].pop("head_rows") == "annotated"
+    assert plain["method"].pop("head_rows") == "all"
+    assert star == plain  # blanks are negatives in both
+    for name, recipe in recipes.items():
+        method = recipe.to_dict()["method"]
+        weight = (method["positive_weight"], method["positive_weight_cap"])
+        assert (name, *weight) == (name, "odds", 100.0)  # one rule for class weights
+        assert recipe.method.positive_weight_from == "population"
+        expected = "negative" if name.partition("/")[0] in BLANKS_ARE_NEGATIVE else "skip"
+        assert (name, method["unannotated"]) == (name, expected)
 
 
 def test_fedlgts_harmonic_mean_is_ours():

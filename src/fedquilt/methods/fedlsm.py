@@ -42,10 +42,12 @@ class FedLSM(WeightedAveraging):
 
     Deviations from the public code: losses are masked per entry, class weights come from annotated
     labels only, the entropy is two-sided and computed in evaluation mode, every round ranks and
-    draws anew, and a class annotated as absent is never filled in. The variant ``released`` has
-    that code's entropy and loss, in which unconfident predictions are soft labels. If the audit
-    finds hardly any negative pseudo-label among positive ones, set draw_counts = false
-    (docs/results/fedlsm.md).
+    draws anew, and a class annotated as absent is never filled in. The losses on true labels
+    (Eq. 4) and pseudo-labels (Eq. 5) are each divided by all entries of the batch, images times
+    classes, so that their sum is one mean; the paper's own divisors could not be checked. The
+    variant ``released`` has that code's entropy and loss, in which unconfident predictions are soft
+    labels. If the audit finds hardly any negative pseudo-label among positive ones, set
+    draw_counts = false (docs/results/fedlsm.md).
     """
 
     training: LocalTraining = LocalTraining(batch_size=64, keep_optimizer=True)  # of a round

@@ -14,6 +14,7 @@ from fedquilt.core.errors import UserError
 from fedquilt.core.seeding import seed_for
 from fedquilt.data.annotations.rules import assign_evenly
 from fedquilt.data.dataset import LabelView, annotated_positives
+from fedquilt.data.partitions.fitted_sets import fitted_sets
 from fedquilt.data.partitions.partition import (
     DROPPED,
     Assignment,
@@ -24,6 +25,7 @@ from fedquilt.data.partitions.partition import (
 )
 from fedquilt.data.partitions.strata import (
     Indices,
+    Shares,
     draw_clients,
     draw_until,
     label_patterns,
@@ -50,8 +52,9 @@ class DirichletPresence(Partition):
     uncovered: Literal["drop", "mask", "relax"] = (
         "drop"  # what happens to images that fit no client
     )
-    choose_by: Literal["all-positives", "rarest-positive"] = "all-positives"
-    # the classes whose shares decide about an image's client
+    choose_by: Literal["all-positives", "rarest-positive", "shares-first"] = "all-positives"
+    # the classes whose shares decide about an image's client; shares-first: the rarest positive,
+    # and class sets are made to fit the shares, so that a small beta concentrates classes
     dealings: int = 200  # random class sets to try; those that cover most images are used
     smallest_client: int = 10  # draw again until every client has this many images, one positive
     attempts: int = 100
@@ -69,9 +72,11 @@ class DirichletPresence(Partition):
         patterns, pattern_of = label_patterns(positives[has_positive])
 
         def draw() -> tuple[Indices, Mask]:
-            sets = self._draw_class_sets(patterns, pattern_of, generator)
+            sets, shares = self._draw_sets_and_shares(patterns, pattern_of, generator)
             client_of = np.empty(len(positives), dtype=np.int64)
-            client_of[has_positive] = self._draw_clients(patterns, pattern_of, sets, generator)
+            client_of[has_positive] = self._draw_clients(
+                patterns, pattern_of, sets, shares, generator
+            )
             without = generator.permutation(np.flatnonzero(~has_positive))
             client_of[without] = np.arange(len(without)) % self.clients
             return client_of, sets
@@ -93,6 +98,22 @@ class DirichletPresence(Partition):
             return assignment
         return replace(assignment, known=_known_within(assignment, positives, sets))
 
+    def _draw_sets_and_shares(
+        self, patterns: Mask, pattern_of: Indices, generator: np.random.Generator
+    ) -> tuple[Mask, Shares]:
+        """(K, C) the classes of each client, and (C, K) its shares of them."""
+        classes = patterns.shape[1]
+        concentrations = np.full(self.clients, self.concentration)
+        if self.choose_by == "shares-first":
+            shares = generator.dirichlet(concentrations, size=classes)
+            images = np.bincount(pattern_of, minlength=len(patterns))
+            main = rarest_positive(patterns, images @ patterns)
+            sets = fitted_sets(patterns, images, main, shares, self.class_budget(classes))
+        else:
+            sets = self._draw_class_sets(patterns, pattern_of, generator)
+            shares = generator.dirichlet(concentrations, size=classes)
+        return sets, restrict_shares(shares, sets.T)
+
     def _draw_class_sets(
         self, patterns: Mask, pattern_of: Indices, generator: np.random.Generator
     ) -> Mask:
@@ -109,13 +130,16 @@ class DirichletPresence(Partition):
         return np.asarray(drawn[np.argmax(covered)])
 
     def _draw_clients(
-        self, patterns: Mask, pattern_of: Indices, sets: Mask, generator: np.random.Generator
+        self,
+        patterns: Mask,
+        pattern_of: Indices,
+        sets: Mask,
+        shares: Shares,
+        generator: np.random.Generator,
     ) -> Indices:
         """Draw a client for each image that has positives."""
-        drawn = generator.dirichlet(np.full(self.clients, self.concentration), size=sets.shape[1])
-        shares = restrict_shares(drawn, sets.T)  # (C, K)
         images = np.bincount(pattern_of, minlength=len(patterns))
-        if self.choose_by == "rarest-positive":
+        if self.choose_by != "all-positives":
             weights = shares[rarest_positive(patterns, images @ patterns)]  # (U, K)
         else:
             weights = patterns @ shares

@@ -6,12 +6,16 @@ from collections import Counter
 from dataclasses import replace
 from itertools import combinations
 
+import numpy as np
 import pytest
 import torch
 from support.label_table import LabelTable, composites, random_table, table
 
 from fedquilt.core.errors import UserError
+from fedquilt.data.allocation import allocate
+from fedquilt.data.annotations.rules import Full
 from fedquilt.data.partitions.dirichlet_presence import DirichletPresence
+from fedquilt.data.partitions.fitted_sets import fitted_sets
 from fedquilt.data.partitions.partition import DROPPED
 
 
@@ -192,3 +196,62 @@ def test_presence_refuses_impossible_settings() -> None:
         replace(good, presence_share=1.5).assign(random_table(), 0)
     with pytest.raises(UserError, match="concentration must be positive"):
         replace(good, concentration=-1.0).assign(random_table(), 0)
+
+
+@pytest.mark.parametrize(
+    ("choose_by", "digest"),
+    [("all-positives", "367c4e105ae82ec4"), ("rarest-positive", "72c78ea1044ca46f")],
+)
+def test_allocations_of_earlier_versions_keep_their_hash(choose_by: str, digest: str) -> None:
+    partition = DirichletPresence(
+        clients=5, concentration=0.3, presence_share=0.5, choose_by=choose_by
+    )
+    assert allocate(composites(6, 40, 5), partition, Full(), 3).hash.startswith(digest)
+
+
+def street_scenes(images: int = 4000) -> LabelTable:
+    """Like PASCAL VOC: 20 classes, a third of the images with two or three, in five groups."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.zeros(images, 20, dtype=torch.uint8)
+    first = torch.multinomial(torch.linspace(1, 4, 20), images, True, generator=generator)
+    labels[torch.arange(images), first] = 1
+    for share in (0.33, 0.1):
+        others = (first // 4) * 4 + torch.randint(0, 4, (images,), generator=generator)
+        has_other = torch.rand(images, generator=generator) < share
+        labels[has_other.nonzero()[:, 0], others[has_other]] = 1
+    return table(labels)
+
+
+def largest_share(data: LabelTable, concentration: float, choose_by: str, seed: int) -> float:
+    """The share of a class that its largest client holds, averaged over classes."""
+    partition = DirichletPresence(
+        clients=10, concentration=concentration, presence_share=0.5, choose_by=choose_by
+    )
+    rows = partition.assign(data, seed).indices
+    counts = torch.stack([data.labels[each].sum(0) for each in rows]).double()
+    assert int((counts > 0).sum(1).max()) <= 10  # classes at a client
+    return float((counts / counts.sum(0)).max(0).values.mean())
+
+
+def test_a_small_beta_concentrates_classes_if_shares_come_first() -> None:
+    # The largest of ten shares from Dir(0.05) is 0.82 on average, from Dir(0.01) it is 0.96.
+    data = street_scenes()
+    gains = {
+        choose_by: [
+            largest_share(data, 0.01, choose_by, seed) - largest_share(data, 0.05, choose_by, seed)
+            for seed in range(3)
+        ]
+        for choose_by in ("shares-first", "rarest-positive")
+    }
+    assert min(gains["shares-first"]) > 0.05
+    assert sum(gains["rarest-positive"]) < 0.5 * sum(gains["shares-first"])
+
+
+def test_class_sets_fit_the_shares() -> None:
+    # Classes a, b, c; 90 % of a and c belong to client 0, 80 % of b to client 1. With a budget of
+    # two, client 1 adds the class that appears beside b most often: c (7 images) and not a (3).
+    patterns = np.array([[1, 0, 0], [0, 0, 1], [0, 1, 0], [1, 1, 0], [0, 1, 1]], dtype=bool)
+    images, main = np.array([5, 5, 5, 3, 7]), np.array([0, 2, 1, 1, 1])
+    shares = np.array([[0.9, 0.1], [0.2, 0.8], [0.9, 0.1]])
+    sets = fitted_sets(patterns, images, main, shares, budget=2)
+    assert sets.tolist() == [[True, False, True], [False, True, True]]

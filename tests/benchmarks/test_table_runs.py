@@ -41,7 +41,8 @@ def test_every_value_is_unpacked_as_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("data", "cells", "auc_of_fedavg", "finished"),
-    [("cifar10", [], 87.55, 20), ("cifar10-128", ["fedavg", "fednca-ml"], 89.74, 6)],
+    # The two cells of the bound are of the time when it did not keep its optimizer.
+    [("cifar10", [], 87.55, 18), ("cifar10-128", ["fedavg", "fednca-ml"], 89.74, 6)],
 )
 def test_the_table_of_fednca_ml_is_rebuilt_without_training(
     data: str, cells: list[str], auc_of_fedavg: float, finished: int, tmp_path: Path

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedquilt.recipes.papers.criterion import Runs
 from fedquilt.recipes.papers.published_numbers import AVERAGE
 from fedquilt.recipes.papers.table import PublishedTable, Row
 from fedquilt.reports.style import deviation_or_none, mean_or_none
@@ -113,19 +114,27 @@ def _percent(share: float | None) -> float | None:
 
 def _verdict(table: PublishedTable, rows: Sequence[RowSummary]) -> dict[str, Any]:
     criterion, labels = table.criterion, table.labels
-    means: dict[str, dict[str, float]] = {}
-    for row in rows:
-        for column, numbers in row["columns"].items():
-            mean = numbers[criterion.metric]["mean"]
-            if row["kind"] == "rival" and column != AVERAGE and mean is not None:
-                means.setdefault(row["row"], {})[column] = mean
-    verdict = criterion.judge(means, labels)
+    verdict = criterion.judge(_rivals(table, rows), labels)
     return {
         "method": labels[criterion.row],
         "words": criterion.words(labels),
         "holds": verdict.holds,
         "found": verdict.found,
     }
+
+
+def _rivals(table: PublishedTable, rows: Sequence[RowSummary]) -> Runs:
+    """Return the defined values of all rivals, by metric, row, column and seed."""
+    found: dict[str, dict[str, dict[str, dict[int, float]]]] = {}
+    for metric in table.metrics:
+        of_metric = found.setdefault(metric.name, {})
+        for row in rows:
+            for column, numbers in row["columns"].items():
+                if row["kind"] == "rival" and column != AVERAGE:
+                    seeds = zip(row["runs"][column]["seeds"], numbers[metric.name]["values"])
+                    if defined := {seed: value for seed, value in seeds if value is not None}:
+                        of_metric.setdefault(row["row"], {})[column] = defined
+    return found
 
 
 def _rank_agreement(table: PublishedTable, rows: Sequence[RowSummary]) -> list[dict[str, Any]]:

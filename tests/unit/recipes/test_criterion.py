@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from fedquilt.recipes.papers.criterion import Above, AmongBest
+from fedquilt.recipes.papers.criterion import AheadOfSecond, AmongBest, Runs
 
-LABELS = {"a": "A", "b": "B", "c": "C", "bacc": "BACC", "x": "level x", "y": "level y"}
+LABELS = {"a": "A", "b": "B", "c": "C", "bacc": "BACC"}
+
+
+def runs(means: dict[str, dict[str, float]]) -> Runs:
+    """One seed of the metric."""
+    return {
+        "bacc": {
+            row: {column: {0: value} for column, value in columns.items()}
+            for row, columns in means.items()
+        }
+    }
 
 
 def both(x: float, y: float) -> dict[str, float]:
@@ -27,14 +37,14 @@ def both(x: float, y: float) -> dict[str, float]:
     ],
 )
 def test_among_best(means: dict[str, dict[str, float]], holds: bool | None):
-    assert AmongBest(row="a", metric="bacc", places=2).judge(means, LABELS).holds is holds
+    assert AmongBest(row="a", metric="bacc", places=2).judge(runs(means), LABELS).holds is holds
 
 
 def test_among_best_in_words():
     criterion = AmongBest(row="a", metric="bacc", places=2)
     assert criterion.words(LABELS) == "A is among the best 2 by average BACC"
     means = {"a": both(60, 62), "b": both(80, 50), "c": both(50, 50)}
-    assert criterion.judge(means, LABELS).found == (
+    assert criterion.judge(runs(means), LABELS).found == (
         "A is number 2 of 3 with 61.0; the best other is B with 65.0"
     )
     assert (
@@ -42,22 +52,43 @@ def test_among_best_in_words():
     )
 
 
+AHEAD = AheadOfSecond(row="a", metric="bacc", also=("f1",))
+NAMES = LABELS | {"f1": "F1"}
+
+
+def of_seeds(*values: float) -> dict[str, dict[int, float]]:
+    return {"x": dict(enumerate(values))}
+
+
+def test_ahead_of_second_tells_leads_and_their_intervals():
+    assert AHEAD.words(NAMES) == "A is ahead of the best other method by average BACC and F1"
+    found = AHEAD.judge(
+        {
+            "bacc": {"a": of_seeds(61, 63, 65), "b": of_seeds(60, 61, 62), "c": of_seeds(9, 9, 9)},
+            "f1": {"a": of_seeds(50, 50), "b": of_seeds(40, 40), "c": of_seeds(48, 44)},
+        },
+        NAMES,
+    )
+    # Leads over b: 1, 2, 3, so 2 +- 4.303 * 1 / sqrt(3) = 2 +- 2.48. Over c by F1: 2 and 6, so
+    # 4 +- 12.706 * 2.828 / sqrt(2) = 4 +- 25.41.
+    assert found.found == (
+        "BACC +2.0 (95 % interval over 3 seeds -0.5 to +4.5, which includes 0) over B; "
+        "F1 +4.0 (95 % interval over 2 seeds -21.4 to +29.4, which includes 0) over C"
+    )
+    assert found.holds
+
+
 @pytest.mark.parametrize(
-    ("means", "holds"),
+    ("f1", "holds"),
     [
-        ({"a": both(60, 60), "b": both(59, 50), "c": both(50, 50)}, True),
-        ({"a": both(60, 60), "b": both(59, 60), "c": both(50, 50)}, False),  # equal is not above
-        ({"a": both(60, 60), "b": both(59, 59)}, None),  # c has not run
-        ({"a": {"x": 60.0}, "b": both(59, 99), "c": both(50, 99)}, True),
-        ({"a": {"x": 60.0}, "b": {"y": 59.0}, "c": {"x": 50.0}}, None),
+        ({"a": of_seeds(50), "b": of_seeds(49)}, True),
+        ({"a": of_seeds(50), "b": of_seeds(51)}, False),  # behind by one of the two
+        ({"a": of_seeds(50)}, None),
+        ({}, None),
+        ({"a": {"x": {0: 50.0}}, "b": {"x": {1: 49.0}}}, None),  # no seed in common
+        ({"a": {"x": {0: 50.0}}, "b": {"y": {0: 49.0}}}, None),  # no column in common
     ],
 )
-def test_above(means: dict[str, dict[str, float]], holds: bool | None):
-    assert Above(row="a", metric="bacc", others=("b", "c")).judge(means, LABELS).holds is holds
-
-
-def test_above_in_words():
-    criterion = Above(row="a", metric="bacc", others=("b",))
-    assert criterion.words(LABELS) == "A's BACC is above that of B in every column"
-    verdict = criterion.judge({"a": both(60, 60), "b": both(58.5, 61)}, LABELS)
-    assert verdict.found == "A differs by +1.5 over B in level x, -1.0 over B in level y"
+def test_ahead_of_second(f1: dict[str, dict[str, dict[int, float]]], holds: bool | None):
+    bacc = {"a": of_seeds(60), "b": of_seeds(59)}
+    assert AHEAD.judge({"bacc": bacc, "f1": f1}, NAMES).holds is holds

@@ -74,9 +74,9 @@ BASELINES = ("centralised", "fedavg", "fedcurv", "fedprox", "scaffold")  # with 
 REMARKS = (
     "We report the last round; the paper reports the round with the best F1, chosen on validation "
     "data according to its text and on the test data according to its code.",
-    "The paper's partition generator is not public. On the paper's images a client's classes fit its "
-    "Dirichlet shares, so that beta matters (choose_by = shares-first); on other sizes and on digits "
-    "they are drawn apart, as in the results of docs/results.",
+    "The paper's partition generator is not public. On the paper's images a client's classes fit "
+    "its Dirichlet shares, so that beta matters (choose_by = shares-first); on other sizes and on "
+    "digits they are drawn apart, as in the results of docs/results.",
     "The paper's images have 224 px, so LADM attends to 7 x 7 places. With --data cifar10 canvases "
     "stay at 64 px (4 places), with cifar10-128 they have 128 px; digits have 24 px.",
     "On the paper's images the baselines have its head with a hidden layer of twice the feature "

@@ -22,9 +22,8 @@ from fedquilt.deploy.nvflare.demo import annotated_classes, write_sites
 from fedquilt.deploy.site.check import UNKNOWN, SiteCheck, check_site, leaving_table
 from fedquilt.deploy.site.client import SiteClient
 from fedquilt.deploy.site.data import load_site_data
-from fedquilt.deploy.site.model import SiteModel
+from fedquilt.deploy.site.memory import SiteMemory
 from fedquilt.deploy.site.settings import SiteSettings, read_site_settings
-from fedquilt.deploy.site.states import SiteStates
 from fedquilt.deploy.study import Study, study_from
 from fedquilt.methods import all_methods
 from fedquilt.recipes.recipe import recipe_from
@@ -96,8 +95,7 @@ class Hospitals:
             name: SiteClient(
                 study,
                 load_site_data(study, name, settings).training,
-                SiteStates(folder / name / "states"),
-                SiteModel(folder / name / "states"),
+                SiteMemory.of(folder / name / "states", study, settings.policy),
                 settings.policy,
                 AuditLog(folder / name / "audit.jsonl"),
             )

@@ -11,10 +11,10 @@ from support.tiny_federation import CLASSES, SIZE, Federation, make_federation
 from fedquilt.core.settings import plain
 from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.channel import WaitLimits
+from fedquilt.deploy.server.broadcast_log import BROADCASTS_FILE, BroadcastLog
 from fedquilt.deploy.server.remote_engine import RemoteEngine
 from fedquilt.deploy.site.client import SiteClient
-from fedquilt.deploy.site.model import SiteModel
-from fedquilt.deploy.site.states import SiteStates
+from fedquilt.deploy.site.memory import SiteMemory
 from fedquilt.deploy.study import Study, study_from
 from fedquilt.methods import all_methods
 from fedquilt.privacy.site_policy import SitePolicy
@@ -73,8 +73,7 @@ def make_sites(
         name: SiteClient(
             study,
             data,
-            SiteStates(folder / name / "states"),
-            SiteModel(folder / name / "states"),
+            SiteMemory.of(folder / name / "states", study, policy),
             policy,
             AuditLog(folder / name / "audit.jsonl"),
         )
@@ -124,4 +123,10 @@ class RecordedChannel:
 
 
 def make_engine(study: Study, channel: object, folder: Path) -> RemoteEngine:
-    return RemoteEngine(study, study.task, channel, AuditLog(folder / "server.jsonl"))  # type: ignore[arg-type]
+    return RemoteEngine(
+        study,
+        study.task,
+        channel,  # type: ignore[arg-type]
+        AuditLog(folder / "server.jsonl"),
+        broadcasts=BroadcastLog(folder / BROADCASTS_FILE),
+    )

@@ -56,6 +56,7 @@ class Accumulator:
         self._sums: dict[str, dict[str, Tree]] = {}
         self._gathered: dict[str, dict[str, Tree]] = {}
         self._byte_count = 0
+        self.is_torn = False  # an update was counted in part only: the totals must not be used
 
     def add(self, client: str, update: Update) -> None:
         """Add one client's update, or raise RefusedUpdate and add nothing."""
@@ -93,6 +94,7 @@ class Accumulator:
         return self._bounds.refused
 
     def _count(self, client: str, update: Update) -> None:
+        self.is_torn = self._scales is None  # integers are all made before the first is added
         if self._scales is not None:
             self._count_integers(client, update, self._scales)
         for name, part in update.items() if self._scales is None else ():
@@ -104,6 +106,7 @@ class Accumulator:
                 self._sums[name] = summands(part)
         self._cohort[client] = None
         self._byte_count += update_bytes(update)
+        self.is_torn = False
 
     def _count_integers(self, client: str, update: Update, scales: Scales) -> None:
         # All parts first: a value out of range must leave the sums as they are.

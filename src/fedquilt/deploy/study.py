@@ -23,6 +23,7 @@ from fedquilt.recipes.recipe import Recipe, read_settings, recipe_from
 from fedquilt.reports.html.card import Card
 from fedquilt.training.task import Task
 
+MIN_KEPT = 4
 AT_SITES = "at the sites"  # in place of paths that only the sites know
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 ORGANISATION = re.compile(r"[A-Za-z0-9_]{1,64}")
@@ -85,7 +86,9 @@ class Rules:
     late_seconds: float = 60.0  # wait for the remaining sites once there is a quorum
     lost_seconds: float = 30.0  # without a heartbeat, a site counts as disconnected
     server_seconds: float = 120.0  # wait for a server that does not answer the coordinator
-    max_message_bytes: int = 2**31  # of one update
+    max_message_bytes: int = 2**31  # of one update; less if the study's network needs less
+    max_records: int = 10**6  # that a site sends one by one, such as FedALC's hashes of images
+    kept_rounds: int = 10  # saved rounds, at the server and at sites, that a study can go back to
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -93,6 +96,11 @@ class Rules:
                 raise UserError(
                     f"study.rules.{each.name} is {getattr(self, each.name)}; it must be positive"
                 )
+        if self.kept_rounds < MIN_KEPT:
+            raise UserError(
+                f"study.rules.kept_rounds is {self.kept_rounds}; expected at least {MIN_KEPT}: a "
+                "server that was killed may fall back by two rounds"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

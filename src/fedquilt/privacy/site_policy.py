@@ -25,6 +25,7 @@ class SitePolicy:
     max_message_bytes: int | None = None  # of one message; None: any size
     accepted_methods: tuple[str, ...] | None = None  # None: any
     may_leave: tuple[str, ...] | None = None  # parts of survey and rounds; None: all
+    max_answers: int | None = None  # rounds answered in one study; None: its rounds and 10 more
 
     def __post_init__(self) -> None:
         DisclosureFloor(self.min_cell)
@@ -32,6 +33,8 @@ class SitePolicy:
             raise UserError(
                 f"policy.max_message_bytes must be positive, found {self.max_message_bytes}"
             )
+        if self.max_answers is not None and self.max_answers < 1:
+            raise UserError(f"policy.max_answers must be positive, found {self.max_answers}")
         for name in self.accepted_methods or ():
             if name not in all_methods():
                 raise UserError(
@@ -46,6 +49,7 @@ class SitePolicy:
             max_message_bytes=_stricter(self.max_message_bytes, other.max_message_bytes, min),
             accepted_methods=_stricter(self.accepted_methods, other.accepted_methods, _in_both),
             may_leave=_stricter(self.may_leave, other.may_leave, _in_both),
+            max_answers=_stricter(self.max_answers, other.max_answers, min),
         )
 
     def on_client(self, method: Method, data: ClientData, state: State, update: Update) -> Update:

@@ -13,12 +13,22 @@ from safetensors.torch import load
 from torch import Tensor
 
 from fedquilt.core.payload import Gather, Mean, Sum, Update, weight_of
+from fedquilt.core.shown_text import shown
 from fedquilt.core.tree import SEPARATOR, Tree, flatten, unflatten
+from fedquilt.core.version import VERSION
+from fedquilt.deploy.protocol.message_bounds import (
+    MAX_HEADER_BYTES,
+    BadMessage,
+    check_paths,
+    check_table,
+    parse_facts,
+)
 
 MAGIC = b"fedquilt message 1\n"
 LENGTH_BYTES = 8
-MAX_HEADER_BYTES = 2**20
+MAX_FACT = 100  # characters of a fact that a reply repeats
 END = "end"  # kind of the last request, which brings the final broadcast and trains nothing
+SEE_LOG = "see the site's log"  # in place of an error's text, which may hold file names
 EVERY_SITE = "*"  # the "site" of a request that all sites receive
 KINDS: Mapping[str, type[Sum | Mean | Gather]] = {"Sum": Sum, "Mean": Mean, "Gather": Gather}
 GATHER_FLAGS = tuple(each.name for each in fields(Gather) if each.type == "bool")
@@ -39,10 +49,6 @@ DTYPES = {
 ALIGNMENT = 8  # the safetensors header is padded with blanks, so that the data are aligned
 
 
-class BadMessage(ValueError):
-    """Raised for bytes that are not a valid message."""
-
-
 @dataclass(frozen=True)
 class Message:
     """A request or a reply."""
@@ -52,7 +58,7 @@ class Message:
 
 
 def pack(message: Message) -> bytes:
-    header = {"facts": message.facts, "empty": sorted(_empty_branches(message.tree))}
+    header = {"facts": message.facts, "empty": sorted(empty_branches(message.tree))}
     text = json.dumps(header, allow_nan=False).encode()
     size = len(text).to_bytes(LENGTH_BYTES, "big")
     return b"".join((MAGIC, size, text, *as_safetensors(message.tree)))
@@ -66,17 +72,41 @@ def unpack(content: bytes) -> Message:
     length = int.from_bytes(content[len(MAGIC) : start], "big")
     if length > min(MAX_HEADER_BYTES, len(content) - start):
         raise BadMessage(f"the header's length is given as {length} bytes, which is too large")
+    tensors = memoryview(content)[start + length :]
+    header = parse_facts(content[start : start + length])
+    if not isinstance(header, dict) or not isinstance(header.get("empty"), list):
+        raise BadMessage("the header has no facts, or no list of empty branches")
+    facts, empty = header.get("facts"), header["empty"]
+    check_table(tensors)
+    check_paths(empty)
     try:
-        header = json.loads(content[start : start + length])
-        facts, empty = header["facts"], header["empty"]
-        tree = _with_empty_branches(unflatten(load(content[start + length :])), empty)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BadMessage(f"the header or the tensor names are damaged: {error}") from error
+        tree = _with_empty_branches(unflatten(load(bytes(tensors))), empty)
     except SafetensorError as error:
         raise BadMessage(f"the tensors are damaged: {error}") from error
+    except Exception as error:  # whatever a stranger's bytes do to a parser
+        raise BadMessage(f"the tensors do not make a tree: {type(error).__name__}") from error
     if not isinstance(facts, dict):
         raise BadMessage("the header has no facts")
     return Message(facts, tree)
+
+
+def failure(request: bytes, site: str, error: str, text: str) -> bytes:
+    """Return the reply of a site that cannot answer; the request may be damaged."""
+    try:
+        asked = unpack(request).facts
+    except BadMessage:
+        asked = {}
+    told = {"site": site, "version": VERSION, "error": error, "text": text}
+    return pack(Message({**repeated(asked, "kind", "study", "round"), **told}, {}))
+
+
+def repeated(facts: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return facts of a request for its reply and for logs; what is odd, as short text."""
+    return {
+        name: fact if type(fact) is int and abs(fact) < 2**63 else shown(fact, limit=MAX_FACT)
+        for name, fact in ((name, facts.get(name)) for name in names)
+        if fact is not None
+    }
 
 
 def update_message(facts: Mapping[str, Any], update: Update) -> Message:
@@ -100,7 +130,12 @@ def update_of(message: Message) -> Update:
     update: dict[str, Sum | Mean | Gather] = {}
     for name, described in parts.items():
         kind = described.get("kind") if isinstance(described, dict) else None
-        if kind not in KINDS or not isinstance(values, dict) or name not in values:
+        if (
+            not isinstance(kind, str)
+            or kind not in KINDS
+            or not isinstance(values, dict)
+            or name not in values
+        ):
             raise BadMessage(f"part {name!r} has no valid kind or no value")
         if kind == "Mean":
             weight = weights.get(name) if isinstance(weights, dict) else None
@@ -140,7 +175,7 @@ def _memory(leaf: Tensor) -> memoryview:
     return flat.numpy().data
 
 
-def _empty_branches(tree: Tree, prefix: str = "") -> list[str]:
+def empty_branches(tree: Tree, prefix: str = "") -> list[str]:
     """Return the paths of branches without tensors, which safetensors cannot store."""
     if isinstance(tree, Tensor):
         return []
@@ -149,7 +184,7 @@ def _empty_branches(tree: Tree, prefix: str = "") -> list[str]:
     return [
         path
         for name, branch in tree.items()
-        for path in _empty_branches(branch, f"{prefix}{SEPARATOR}{name}" if prefix else name)
+        for path in empty_branches(branch, f"{prefix}{SEPARATOR}{name}" if prefix else name)
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fedquilt.core.bounds import Norms, RoundBounds
 from fedquilt.core.fixed_point import Scales
@@ -13,7 +14,9 @@ from fedquilt.core.totals import Totals
 from fedquilt.core.version import VERSION
 from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.channel import Channel, WaitLimits
+from fedquilt.deploy.protocol.lineage import tree_digest
 from fedquilt.deploy.protocol.messages import END, EVERY_SITE, Message, pack
+from fedquilt.deploy.server.broadcast_log import BroadcastLog
 from fedquilt.deploy.server.declared_images import DeclaredImages
 from fedquilt.deploy.server.quorum import Quorum
 from fedquilt.deploy.server.replies import Replies
@@ -49,8 +52,10 @@ class RemoteEngine:
         channel: Channel,
         audit_log: AuditLog,
         images: DeclaredImages | None = None,
+        broadcasts: BroadcastLog | None = None,
     ) -> None:
         self._study, self._task, self._channel, self._audit_log = study, task, channel, audit_log
+        self._broadcasts = BroadcastLog() if broadcasts is None else broadcasts
         self._images = DeclaredImages(study) if images is None else images
         self.norms: Norms = {}
         self.last_exchange = ExchangeReport()
@@ -101,11 +106,14 @@ class RemoteEngine:
     ) -> dict[str, bytes]:
         """Pack one message for all sites, or one each if the broadcast differs between sites."""
         names = sorted(cohort)
-        if not any(isinstance(part, PerClient) for part in payload.values()):
-            return dict.fromkeys(names, self._packed(kind, EVERY_SITE, round_index, payload))
-        return {
-            name: self._packed(kind, name, round_index, addressed(payload, name)) for name in names
-        }
+        if any(isinstance(part, PerClient) for part in payload.values()):
+            trees = {name: addressed(payload, name) for name in names}
+        else:
+            trees = {EVERY_SITE: payload}
+        digests = {name: tree_digest(tree) for name, tree in trees.items()}
+        self._broadcasts.record(round_index, digests)
+        packed = {name: self._packed(kind, name, round_index, tree) for name, tree in trees.items()}
+        return {name: packed[name if name in packed else EVERY_SITE] for name in names}
 
     def _collect_quorum(
         self,
@@ -148,6 +156,8 @@ class RemoteEngine:
                 "sent", site=site, kind=kind, round=round_index, bytes=len(request)
             )
         silent = self._channel.ask(requests, replies.receive, limits)
+        if replies.fault is not None:
+            raise replies.fault
         replies.settle()
         missing = {**silent, **replies.reasons}
         self.last_exchange = ExchangeReport(
@@ -160,11 +170,13 @@ class RemoteEngine:
         return replies
 
     def _packed(self, kind: str, site: str, round_index: int, payload: State) -> bytes:
-        facts = {
+        facts: dict[str, Any] = {
             "kind": kind,
             "study": self._study.hash,
             "version": VERSION,
             "site": site,
             "round": round_index,
         }
+        if kind != "survey":
+            facts["lineage"] = self._broadcasts.lineage(site, round_index).to_fact()
         return pack(Message(facts, payload))

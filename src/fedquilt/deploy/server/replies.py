@@ -15,8 +15,10 @@ from fedquilt.core.totals import Accumulator
 from fedquilt.core.validation import RefusedUpdate
 from fedquilt.core.version import VERSION
 from fedquilt.deploy.audit_log import AuditLog, part_sizes
-from fedquilt.deploy.protocol.messages import END, BadMessage, Message, unpack, update_of
+from fedquilt.deploy.protocol.message_bounds import BadMessage
+from fedquilt.deploy.protocol.messages import END, Message, unpack, update_of
 from fedquilt.deploy.server.declared_images import DeclaredImages, check_survey_counts
+from fedquilt.deploy.server.reply_limits import check_records, check_reply_size
 from fedquilt.deploy.server.unannotated_rows import check_rows
 from fedquilt.deploy.study import Study
 
@@ -43,6 +45,7 @@ class Replies:
     answered: list[str] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)  # site -> why its reply was not counted
     byte_count: int = 0
+    fault: Exception | None = None
 
     def __post_init__(self) -> None:
         self.accumulator = Accumulator(
@@ -50,7 +53,17 @@ class Replies:
         )
 
     def receive(self, site: str, reply: bytes) -> None:
-        """Count a site's reply, or record why not; never raises because of its content."""
+        """Count a site's reply, or record why not; never raises.
+
+        What cannot be recorded is kept in ``fault``: the exchange then does not count.
+        """
+        try:
+            self._receive(site, reply)
+        except OSError as error:  # of the audit log, such as a full disk
+            log.exception("the reply of %s cannot be recorded", shown(site))
+            self.fault = self.fault or error
+
+    def _receive(self, site: str, reply: bytes) -> None:
         self.byte_count += len(reply)
         facts = {"site": site, "kind": self.kind, "round": self.round_index, "bytes": len(reply)}
         try:
@@ -60,6 +73,12 @@ class Replies:
             self._reject("refused", site, facts, f"refused: {error}")
         except SiteFailed as error:
             self._reject("failed", site, facts, str(error))
+        except Exception as error:
+            # A check that was not foreseen must not cost the others' round.
+            log.exception("the reply of %s cannot be checked", shown(site))
+            if self.accumulator.is_torn:
+                self.fault = error
+            self._reject("refused", site, facts, f"refused: {type(error).__name__} in its checks")
         else:
             self.answered.append(site)
             self.reasons.pop(site, None)
@@ -81,11 +100,7 @@ class Replies:
         self.audit_log.record(event, **facts, reason=reason)
 
     def _update_in(self, site: str, reply: bytes) -> Update:
-        if len(reply) > self.study.rules.max_message_bytes:
-            raise RefusedUpdate(
-                f"the reply has {len(reply)} bytes, the study allows at most "
-                f"{self.study.rules.max_message_bytes}"
-            )
+        check_reply_size(len(reply), self.expected, self.study.rules)
         message = unpack(reply)
         self._check_facts(site, message)
         if "error" in message.facts:
@@ -116,6 +131,7 @@ class Replies:
         self.accumulator.add(site, update)
 
     def _check_rows(self, site: str, update: Update) -> None:
+        check_records(update, site, self.study.rules, self.images.of(site))
         check_rows(self.study, update, site)
         if self.kind == "survey":
             check_survey_counts(update, site, self.images.of(site))

@@ -17,6 +17,7 @@ from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.deploy.audit_chain import AUDIT_FILE, read_events
 from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.channel import Channel
+from fedquilt.deploy.server.broadcast_log import BROADCASTS_FILE, BroadcastLog
 from fedquilt.deploy.server.declared_images import SITES_FILE, DeclaredImages
 from fedquilt.deploy.server.remote_engine import RemoteEngine
 from fedquilt.deploy.server.result import site_allocation, study_result
@@ -86,8 +87,9 @@ class ServerRun:
             )
             audit_log = AuditLog(self.folder.path / AUDIT_FILE)
             self._images = DeclaredImages(self.study, self.folder.path / SITES_FILE)
+            self._broadcasts = BroadcastLog(self.folder.path / BROADCASTS_FILE)
             self.engine = RemoteEngine(
-                self.study, self.task, self._channel, audit_log, self._images
+                self.study, self.task, self._channel, audit_log, self._images, self._broadcasts
             )
             if self.study.evaluate_on_server:
                 self._test = recipe.data.load(self._cache).test

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from fedquilt.core.payload import Update
+from fedquilt.core.shown_text import shown
 from fedquilt.core.version import VERSION
 from fedquilt.data.client_data import ClientData
 from fedquilt.deploy.audit_log import AuditLog, part_sizes
+from fedquilt.deploy.protocol.lineage import lineage_in, tree_digest
+from fedquilt.deploy.protocol.message_bounds import BadMessage
 from fedquilt.deploy.protocol.messages import (
     END,
     EVERY_SITE,
-    BadMessage,
+    SEE_LOG,
     Message,
+    failure,
     pack,
+    repeated,
     unpack,
     update_message,
 )
-from fedquilt.deploy.site.model import SiteModel, model_at
-from fedquilt.deploy.site.states import SiteStates
+from fedquilt.deploy.site.answers import RefusedRequest
+from fedquilt.deploy.site.memory import SiteMemory
+from fedquilt.deploy.site.model import model_at
+from fedquilt.deploy.site.received_network import NetworkCheck
 from fedquilt.deploy.study import Study
 from fedquilt.privacy.site_policy import SitePolicy
 from fedquilt.privacy.transform import apply_survey_transforms, apply_transforms
@@ -33,10 +40,6 @@ from fedquilt.training.method import State
 log = logging.getLogger(__name__)
 
 
-class RefusedRequest(ValueError):
-    """Raised for a request that the site refuses; the reason is sent to the server."""
-
-
 class SiteClient:
     """A site's data, states, model and policy in one study."""
 
@@ -44,32 +47,47 @@ class SiteClient:
         self,
         study: Study,
         data: ClientData,
-        states: SiteStates,
-        model: SiteModel,
+        memory: SiteMemory,
         policy: SitePolicy,
         audit_log: AuditLog,
         device: str = "cpu",
+        data_hash: str = "",
     ) -> None:
         self._study, self._data, self._audit_log = study, data, audit_log
-        self._states, self._model = states, model
+        self._data_hash = data_hash
+        self._states, self._model, self._answers = memory.states, memory.model, memory.answers
         self._policy = policy.tightened(SitePolicy(min_cell=study.recipe.min_cell))
         self._transforms = (self._policy,)
         # The server sends all weights, so a site does not need the pretrained file.
         self._task = replace(study.task, model=study.task.model.for_loading())
         self._workspace = Workspace.of(self._task, torch.device(device))
+        self._network = NetworkCheck(self._task)
+        self._handlers: Mapping[str, Callable[[Message], Update]] = {
+            "survey": self._survey,
+            "train": self._train,
+            END: self._end,
+        }
         # Without an agreed number the site declares its own, which caps the weight of its updates.
         is_agreed = study.site(data.name).images is not None
         self._declared = {} if is_agreed else {"images": len(data)}
 
     def answer(self, request: bytes) -> bytes:
         """Return the reply to a request; if anything fails, a reply with the error's name."""
+        try:
+            return self._answer(request)
+        except OSError as error:  # the audit log, such as a full disk: nothing leaves without it
+            log.exception("a request cannot be recorded")
+            return failure(b"", self._data.name, type(error).__name__, SEE_LOG)
+
+    def _answer(self, request: bytes) -> bytes:
         facts: dict[str, Any] = self._reply_facts({})
         try:
+            self._network.check_size(len(request))
             message = unpack(request)
             facts = self._reply_facts(message.facts)
             self._check_request(message.facts)
             self._audit_log.record("received", **_log_facts(facts), bytes=len(request))
-            update = self._handle(message)
+            update = self._handlers[facts["kind"]](message)
             declared = {} if facts["kind"] == END else self._declared
             reply = pack(update_message({**facts, **declared}, update))
         except (BadMessage, RefusedRequest) as error:
@@ -77,24 +95,34 @@ class SiteClient:
         except Exception as error:
             # The text may contain file names, so it stays in the site's log.
             log.exception("round %s failed", facts.get("round"))
-            return self._error_reply(facts, type(error).__name__, "see the site's log")
+            return self._error_reply(facts, type(error).__name__, SEE_LOG)
         self._audit_log.record(
             "sent", **_log_facts(facts), bytes=len(reply), parts=part_sizes(update)
         )
         return reply
 
-    def _handle(self, message: Message) -> Update:
-        if message.facts["kind"] == "survey":
-            return self._survey()
-        return self._end(message) if message.facts["kind"] == END else self._train(message)
-
-    def _survey(self) -> Update:
+    def _survey(self, message: Message) -> Update:
         method = self._study.recipe.method
+        self._answers.survey(self._data_hash)
         return apply_survey_transforms(
             self._transforms, method, self._data, method.survey(self._data)
         )
 
+    def _admit(self, message: Message) -> None:
+        """Record the broadcast, or raise RefusedRequest: it must follow from those before."""
+        lineage, index = lineage_in(message.facts), message.facts["round"]
+        digest = tree_digest(message.tree)
+        for each in self._answers.admit(lineage, index, digest):
+            log.warning("the study goes back to round %d: %s", each.to_round, shown(each.reason))
+            self._audit_log.record(
+                "went back", study=self._study.hash, to_round=each.to_round, reason=each.reason
+            )
+        norm = self._network.check(message.tree, self._answers.so_far.norm)
+        is_answer = message.facts["kind"] == "train"
+        self._answers.record(lineage, index, digest, norm, is_answer=is_answer)
+
     def _train(self, message: Message) -> Update:
+        self._admit(message)
         method, round_index = self._study.recipe.method, message.facts["round"]
         update, kept = run_client(
             method,
@@ -112,6 +140,7 @@ class SiteClient:
 
     def _end(self, message: Message) -> Update:
         """Update the site's model from the final broadcast; the reply is empty."""
+        self._admit(message)
         self._keep_model(message, self._states.before(message.facts["round"]))
         return {}
 
@@ -132,14 +161,16 @@ class SiteClient:
             raise RefusedRequest("this is not the study that the site's kit was made for")
         if facts.get("site") not in (self._data.name, EVERY_SITE):
             raise RefusedRequest(f"this request is for another site, not for {self._data.name!r}")
-        if facts.get("kind") not in ("survey", "train", END):
-            raise RefusedRequest(f"unknown request {facts.get('kind')!r}")
+        kind = facts.get("kind")
+        if not isinstance(kind, str) or kind not in self._handlers:
+            raise RefusedRequest(f"unknown request {shown(kind, limit=40)!r}")
+        self._answers.check_open()
         refusal = self._policy.refuses_method(self._study.recipe.method)
         if refusal:
             raise RefusedRequest(refusal)
         index = facts.get("round")
         rounds = self._study.recipe.rounds
-        expected = range(rounds, rounds + 1) if facts["kind"] == END else range(rounds)
+        expected = range(rounds + 1) if kind == END else range(rounds)  # a study may stop early
         if type(index) is not int or index not in expected:
             raise RefusedRequest(f"the study has no round {index!r}")
 
@@ -149,12 +180,10 @@ class SiteClient:
         return pack(Message({**facts, **failure}, {}))
 
     def _reply_facts(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "kind": request.get("kind"),
+        return repeated(request, "kind", "round") | {
             "study": self._study.hash,
             "version": VERSION,
             "site": self._data.name,
-            "round": request.get("round"),
         }
 
 

@@ -60,10 +60,11 @@ def check_pin(folder: Path, dataset: MultiLabelDataset, *, has_state: bool) -> b
     return True
 
 
-def pin_data(folder: Path, dataset: MultiLabelDataset) -> None:
+def pin_data(folder: Path, dataset: MultiLabelDataset) -> DataPin:
     now = DataPin.of(dataset)
     if _read(folder) != now:
         write_json(folder / PIN_FILE, asdict(now))
+    return now
 
 
 def _read(folder: Path) -> DataPin | None:

@@ -13,7 +13,7 @@ from fedquilt.deploy.study import Study
 from fedquilt.runs.object_store import EMPTY, DamagedObject, ObjectStore
 from fedquilt.training.method import State
 
-KEPT = 4  # the server may fall back by two checkpoints and repeat the rounds after them
+KEPT = 10  # a study can go back by so many rounds
 STATES = "states"  # in a site's work folder
 _NAME = re.compile(r"after-(\d{6})\.json")
 
@@ -29,17 +29,23 @@ class SiteStates:
     before that round, so that the repeated round gives the same bits.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, kept: int = KEPT) -> None:
+        self._folder, self._kept = folder, kept
         self._objects = ObjectStore(folder / "objects")
 
     def before(self, round_index: int) -> State:
         """Return the newest state before this round; empty if the site never took part.
 
-        Raise DamagedState if it is damaged: with an older state, or none, the site would go on
-        from another model than it has told the server.
+        Raise DamagedState if it is damaged or no longer kept: with an older state, or none, the
+        site would go on from another model than it has told the server.
         """
-        for count, path in self._newest_first():
+        found = self._newest_first()
+        if len(found) >= self._kept and found[-1][0] > round_index:
+            raise DamagedState(
+                f"the site keeps its states after {self._kept} rounds, the oldest after round "
+                f"{found[-1][0]}; it cannot go back to before round {round_index + 1}"
+            )
+        for count, path in found:
             if count > round_index:
                 continue
             try:
@@ -64,7 +70,9 @@ class SiteStates:
         self._objects.make_durable({key})
         path = self._folder / f"after-{round_index + 1:06d}.json"
         write_json(path, {"state": key, "digest": _digest(key)})
-        kept = [each for count, each in self._newest_first() if count <= round_index + 1][:KEPT]
+        kept = [each for count, each in self._newest_first() if count <= round_index + 1][
+            : self._kept
+        ]
         for _, other in self._newest_first():
             if other not in kept:
                 other.unlink()

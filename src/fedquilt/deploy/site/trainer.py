@@ -36,20 +36,19 @@ def main(kit_folder: str, settings_path: str) -> None:
 
 def serve(kit: Kit, settings_path: Path, requests: IO[bytes], replies: IO[bytes]) -> None:
     """Answer requests until the pipe is closed; if the site cannot start, answer with errors."""
-    from fedquilt.deploy.protocol.messages import Message, pack, unpack
+    from fedquilt.deploy.protocol.messages import SEE_LOG, failure
 
-    client, failure = None, {}
+    client, why = None, ""
     try:
         client = open_client(kit, settings_path)
     except Exception as error:
         logging.exception("the site cannot take part")
-        failure = {"error": type(error).__name__, "text": "see the site's log"}
+        why = type(error).__name__
     with contextlib.suppress(EOFError):
         while True:
             request = read_frame(requests)
             if client is None:
-                facts = dict(unpack(request).facts) | {"site": kit.role()}
-                write_frame(replies, pack(Message(facts | failure, {})))
+                write_frame(replies, failure(request, kit.role(), why, SEE_LOG))
             else:
                 write_frame(replies, client.answer(request))
 
@@ -61,31 +60,32 @@ def open_client(kit: Kit, settings_path: Path) -> SiteClient:
     from fedquilt.deploy.audit_log import AuditLog
     from fedquilt.deploy.site.client import SiteClient
     from fedquilt.deploy.site.data import image_cache, load_site_data
-    from fedquilt.deploy.site.data_pin import check_pin, pin_data
-    from fedquilt.deploy.site.model import SiteModel
+    from fedquilt.deploy.site.data_pin import DataPin, check_pin, pin_data
+    from fedquilt.deploy.site.memory import SiteMemory
     from fedquilt.deploy.site.settings import read_site_settings
-    from fedquilt.deploy.site.states import SiteStates, study_folder
+    from fedquilt.deploy.site.states import study_folder
 
     settings, study, site = read_site_settings(settings_path), kit.study(), kit.role()
     work = Path(settings.work_folder)
     folder, audit_log = study_folder(work, study, site), AuditLog(work / AUDIT_FILE)
-    states = SiteStates(folder)
+    memory = SiteMemory.of(folder, study, settings.policy)
+    pins: list[DataPin] = []
     for path in damaged_files(image_cache(settings)):
         logging.warning("the decoded images in %s are damaged; they are decoded again", path.name)
         audit_log.record("damaged", what="decoded images", file=path.name, study=study.hash)
 
     def check(train: MultiLabelDataset) -> None:
-        if check_pin(folder, train, has_state=not states.is_empty()):
+        if check_pin(folder, train, has_state=not memory.states.is_empty()):
             audit_log.record("data changed", study=study.hash)
-        pin_data(folder, train)
+        pins.append(pin_data(folder, train))
 
     try:
         data = load_site_data(study, site, settings, check).training
     except Exception as error:
         audit_log.record("failed", study=study.hash, error=type(error).__name__)
         raise
-    model = SiteModel(folder)
-    return SiteClient(study, data, states, model, settings.policy, audit_log, settings.device)
+    device, seen = settings.device, pins[-1].hash
+    return SiteClient(study, data, memory, settings.policy, audit_log, device, seen)
 
 
 def _reply_pipe() -> IO[bytes]:

@@ -88,10 +88,8 @@ def _exchange(
 def _crash_reply(request: bytes, code: int, kit: Path) -> bytes:
     """Return an error reply in place of the trainer's. Imports torch, so only when needed."""
     from fedquilt.deploy.kit import Kit
-    from fedquilt.deploy.protocol.messages import Message, pack, unpack
+    from fedquilt.deploy.protocol.messages import failure
 
     why = f"signal {-code}" if code < 0 else f"exit code {code}"
     log.error("the training process ended with %s", why)
-    facts = dict(unpack(request).facts) | {"site": Kit(kit).role()}
-    failure = {"error": "TrainingProcessDied", "text": f"it ended with {why}"}
-    return pack(Message({**facts, **failure}, {}))
+    return failure(request, Kit(kit).role(), "TrainingProcessDied", f"it ended with {why}")

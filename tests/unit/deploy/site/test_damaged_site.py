@@ -100,7 +100,9 @@ def test_a_site_that_keeps_nothing_goes_on_with_a_note_in_its_audit_log(make: Ma
     site = make("fedavg")
     _survey(site)
     _add_a_row(site)
-    assert "error" not in _survey(site)
+    refused = _survey(site)
+    assert refused["error"] == "RefusedRequest"  # two answers would tell about the new patient
+    assert "the survey was answered before this site's data changed" in refused["text"]
     assert [each["event"] for each in _events(site)].count("data changed") == 1
     _survey(site)
     assert [each["event"] for each in _events(site)].count("data changed") == 1
@@ -116,6 +118,7 @@ def test_a_damaged_state_is_an_error_reply_and_an_audit_line(make: MakeSite) -> 
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     study = site.kit.study()
     facts = {"kind": "train", "study": study.hash, "version": VERSION, "site": "*", "round": 1}
+    facts["lineage"] = {"digests": [""], "rollbacks": []}
     reply = unpack(client.answer(pack(Message(facts, {}))))
     assert reply.facts["error"] == "DamagedState"
     assert _events(site)[-1]["error"] == "DamagedState"

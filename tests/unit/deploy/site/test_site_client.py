@@ -33,6 +33,13 @@ def _request(agreed: Study, **changes: Any) -> bytes:
     return pack(Message(facts | changes, {}))
 
 
+NOT_BACK: dict[str, Any] = {"rollbacks": []}
+
+
+def _lineage(*digests: str) -> dict[str, Any]:
+    return {"lineage": NOT_BACK | {"digests": list(digests)}}
+
+
 def _site(study: Study, folder: Path, policy: SitePolicy | None = None) -> SiteClient:
     return make_sites(study, folder, policy or SitePolicy(min_cell=0))["site-0"]
 
@@ -46,7 +53,8 @@ def _site(study: Study, folder: Path, policy: SitePolicy | None = None) -> SiteC
         ({"kind": "shell"}, "unknown request 'shell'"),
         ({"round": 99}, "no round 99"),
         ({"round": True}, "no round True"),
-        ({"kind": "end", "round": 2}, "no round 2"),
+        ({"kind": "end", "round": 4}, "no round 4"),
+        ({"kind": ["train"]}, "unknown request \"['train']\""),
         ({"kind": "train", "round": 3}, "no round 3"),
     ],
 )
@@ -63,8 +71,9 @@ def test_requests_outside_the_study_are_refused(
 def test_nothing_leaves_at_the_end(tmp_path: Path) -> None:
     study = make_study(make_method("fedavg"))
     payload = {"weights": read_weights(study.task.build_network())}
-    facts = unpack(_request(study, kind="end", round=3)).facts
+    facts = unpack(_request(study, kind="end", round=3, **_lineage("", "", ""))).facts
     reply = unpack(_site(study, tmp_path).answer(pack(Message(facts, payload))))
+    facts.pop("lineage")
     assert reply.facts == {**facts, "parts": {}}
     assert reply.tree == {"value": {}}
     lines = (tmp_path / "site-0" / "audit.jsonl").read_text().splitlines()
@@ -94,7 +103,7 @@ def test_the_text_of_an_error_stays_at_the_site(
 
     monkeypatch.setattr("fedquilt.deploy.site.client.run_client", fail)
     site = _site(study, tmp_path)
-    reply = site.answer(_request(study, kind="train"))
+    reply = site.answer(_request(study, kind="train", **_lineage()))
     assert unpack(reply).facts["error"] == "RuntimeError"
     assert b"0042" not in reply
     assert "0042" in caplog.text

@@ -1,0 +1,44 @@
+"""How large a reply may be: what the study's method sends decides it, not the sender."""
+
+from __future__ import annotations
+
+import math
+
+from fedquilt.core.payload import Gather, Update, update_bytes
+from fedquilt.core.tree import leaves
+from fedquilt.core.validation import RefusedUpdate
+from fedquilt.deploy.study import Rules
+
+REPLY_FACTOR = 2  # times the bytes of the update that is expected
+SPARE_BYTES = 2**20  # for the header, the names of tensors and an error's text
+
+
+def largest_reply(expected: Update, rules: Rules) -> int:
+    """Return the bytes of the largest reply that can be right."""
+    records = sum(
+        rules.max_records * leaf.element_size() * math.prod(leaf.shape[1:])
+        for part in expected.values()
+        if isinstance(part, Gather) and part.any_length
+        for _, leaf in leaves(part.value)
+    )
+    needed = REPLY_FACTOR * update_bytes(expected) + records + SPARE_BYTES
+    return min(needed, rules.max_message_bytes)
+
+
+def check_reply_size(size: int, expected: Update, rules: Rules) -> None:
+    largest = largest_reply(expected, rules)
+    if size > largest:
+        raise RefusedUpdate(f"the reply has {size} bytes, the study allows at most {largest}")
+
+
+def check_records(update: Update, site: str, rules: Rules, images: int | None) -> None:
+    """Raise RefusedUpdate if a part that is sent record by record has more than agreed."""
+    most = rules.max_records if images is None else min(images, rules.max_records)
+    for name, part in update.items():
+        if not isinstance(part, Gather) or not part.any_length:
+            continue
+        found = max((len(leaf) for _, leaf in leaves(part.value) if leaf.ndim), default=0)
+        if found > most:
+            raise RefusedUpdate(
+                f"client {site!r}, part {name!r}: {found:,} records, at most {most:,} were agreed"
+            )

@@ -1,0 +1,29 @@
+"""SiteMemory: what a site keeps of one study on its own disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedquilt.deploy.site.answers import Answers
+from fedquilt.deploy.site.model import SiteModel
+from fedquilt.deploy.site.states import SiteStates
+from fedquilt.deploy.study import Study
+from fedquilt.privacy.site_policy import SitePolicy
+
+
+@dataclass(frozen=True)
+class SiteMemory:
+    """States between rounds, the model received last, and which rounds were answered."""
+
+    states: SiteStates
+    model: SiteModel
+    answers: Answers
+
+    @classmethod
+    def of(cls, folder: Path, study: Study, policy: SitePolicy) -> SiteMemory:
+        return cls(
+            SiteStates(folder, study.rules.kept_rounds),
+            SiteModel(folder),
+            Answers(folder, study.recipe.rounds, policy.max_answers),
+        )

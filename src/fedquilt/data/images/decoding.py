@@ -67,17 +67,11 @@ def find_image(folder: Path, name: str) -> Path:
     windows = PureWindowsPath(name)
     if not name or windows.anchor or ".." in windows.parts or "\0" in name:
         raise BadImage(UNSAFE_NAME, "not a name inside the folder")
-    if not (folder / name).exists():
-        # A Mac may have written accents as letters of their own; a label file has them composed.
-        name = next(
-            (
-                form
-                for form in (normalize("NFD", name), normalize("NFC", name))
-                if (folder / form).exists()
-            ),
-            name,
-        )
     try:
+        if not (folder / name).exists():
+            # A Mac may have written accents as letters of their own; a label file has them composed.
+            forms = (normalize("NFD", name), normalize("NFC", name))
+            name = next((form for form in forms if (folder / form).exists()), name)
         path = Path(os.path.realpath(folder / name, strict=True))
         if not path.is_relative_to(folder):
             raise BadImage(UNSAFE_NAME, "a link that points outside the folder")

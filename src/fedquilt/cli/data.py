@@ -143,9 +143,9 @@ def _show(result: CheckResult, drawn: Path | None) -> None:
     if result.annotation_map is not None:
         console.print(annotation_table(result.annotation_map))
     for notice in result.notices:
-        console.print(Text(f"notice: {notice}"))
+        console.print(Text(f"notice: {notice}"), soft_wrap=True)
     for warning in result.warnings:
-        console.print(Text.assemble(("warning: ", "yellow"), warning))
+        console.print(Text.assemble(("warning: ", "yellow"), warning), soft_wrap=True)
     for problem in result.problems:
         _show_problem(console, problem)
     if drawn is not None:
@@ -159,13 +159,12 @@ def _show(result: CheckResult, drawn: Path | None) -> None:
 
 
 def _show_problem(console: Console, problem: Problem) -> None:
-    from rich.padding import Padding
     from rich.text import Text
 
-    console.print(Text(f"problem: {problem.title} ({problem.count:,})", style="red"))
-    for line in problem.lines(private=True):
-        console.print(Padding(Text(line, style="red"), (0, 0, 0, 4)))
-    console.print(Padding(Text(f"what to do: {problem.kind.advice}"), (0, 0, 0, 4)))
+    title = Text(f"problem: {problem.title} ({problem.count:,})", style="red")
+    lines = [Text(f"    {line}", style="red") for line in problem.lines(private=True)]
+    for text in (title, *lines, Text(f"    what to do: {problem.kind.advice}")):
+        console.print(text, soft_wrap=True)  # paths stay whole, to be copied
 
 
 @app.command()

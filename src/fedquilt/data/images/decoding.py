@@ -69,7 +69,7 @@ def find_image(folder: Path, name: str) -> Path:
         raise BadImage(UNSAFE_NAME, "not a name inside the folder")
     try:
         if not (folder / name).exists():
-            # A Mac may have written accents as letters of their own; a label file has them composed.
+            # A Mac may write accents as letters of their own; a label file has them composed.
             forms = (normalize("NFD", name), normalize("NFC", name))
             name = next((form for form in forms if (folder / form).exists()), name)
         path = Path(os.path.realpath(folder / name, strict=True))

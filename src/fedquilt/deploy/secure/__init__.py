@@ -1,0 +1,1 @@
+"""Secure summation: the server learns the sum of the sites' updates, and no site's own."""

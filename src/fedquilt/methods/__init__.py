@@ -31,6 +31,7 @@ METHODS = {
     "flag": "fedquilt.methods.flag:FLAG",
     "fedaws": "fedquilt.methods.fedaws:FedAwS",
     "fedalc": "fedquilt.methods.fedalc:FedALC",
+    "quilt": "fedquilt.methods.quilt:Quilt",
     "fedmlp": "fedquilt.methods.fedmlp:FedMLP",
     "fedlsm": "fedquilt.methods.fedlsm:FedLSM",
     "fednca-ml": "fedquilt.methods.fednca_ml:FedNCAML",

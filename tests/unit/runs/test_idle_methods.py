@@ -38,6 +38,7 @@ def result_of(folder: Path, method: str, settings: dict[str, Any], **changes: An
         ("fedirm", {}, {}, "0 predictions matched: the warm-up of 20 rounds"),
         ("fedalc", {}, {"partition": ALONE}, "0 pairs of correlated classes: no image has"),
         ("fednoro", {}, {"annotation": EVERYTHING}, "0 missing labels distilled: every label"),
+        ("quilt", {}, {"annotation": EVERYTHING}, "0 missing labels distilled: every label"),
         ("fssl", {}, {"annotation": EVERYTHING}, "0 missing labels distilled: every label"),
         ("rscfed", {}, {}, "0 clients left out of each group: a group of 3 is all 3 clients"),
         ("fedpu", {}, {}, "0 classes with positives only: every class"),

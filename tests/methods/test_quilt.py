@@ -1,0 +1,181 @@
+"""QUILT: its loss, step and guard, on numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from support.logit_client import batch_of, client_of, holding
+from support.tiny_federation import make_federation, make_method
+from torch import tensor
+
+from fedquilt.core.errors import UserError
+from fedquilt.core.payload import Mean
+from fedquilt.core.totals import Accumulator
+from fedquilt.core.tree import same_bits
+from fedquilt.methods.quilt import Quilt, agreement
+from fedquilt.models.network import read_weights
+from fedquilt.training.rounds import start_server
+
+LABELS = tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+KNOWN = tensor([[True, False, True], [True, False, True]])
+ROWS = frozenset({"head"})
+ONE_OF_THREE = ((0,), (1,), (2,))
+
+
+def _loss(method: Quilt, logits: torch.Tensor, teacher: torch.Tensor, **state: torch.Tensor):
+    local = client_of(method, holding(LABELS, KNOWN), logits, teacher=teacher, **state)
+    return method.loss(local, batch_of(LABELS, KNOWN))
+
+
+def test_the_loss_by_hand() -> None:
+    # The prior is 1/2 in both annotated classes, so nothing is shifted. Annotated, logits 0: four
+    # times ln 2 = 2.7725887. Held to sigmoid(0.7) = 0.6681878: two times 0.1681878^2 = 0.0565743.
+    found = _loss(Quilt(), torch.zeros(2, 3), torch.full((2, 3), 0.7))
+    assert found.item() == pytest.approx((2.7725887 + 0.0565743) / 6, abs=1e-6)
+
+
+def test_the_prior_shifts_annotated_logits_only() -> None:
+    # pi = 0.1: z = 0 becomes -ln 9; positives cost ln 10 = 2.3025851, negatives ln(10 / 9) =
+    # 0.1053605.
+    prior = torch.full((3,), 0.1)
+    found = _loss(Quilt(), torch.zeros(2, 3), torch.zeros(2, 3), prior=prior)
+    assert found.item() == pytest.approx((2 * 2.3025851 + 2 * 0.1053605) / 6, abs=1e-6)
+
+
+def test_without_consistency_blanks_add_nothing() -> None:
+    method = Quilt(consistency=False)
+    near = _loss(method, torch.zeros(2, 3), torch.zeros(2, 3))
+    far = _loss(method, torch.zeros(2, 3), torch.full((2, 3), 9.0))
+    assert near.item() == far.item() == pytest.approx(4 * math.log(2) / 6, abs=1e-6)
+
+
+def test_a_student_equal_to_the_received_model_is_not_pulled() -> None:
+    logits = tensor([[0.3, -1.0, 2.0], [-0.5, 0.7, 0.0]]).requires_grad_()
+    local = client_of(Quilt(), holding(LABELS, torch.zeros_like(KNOWN)), logits, teacher=logits)
+    loss = Quilt().loss(local, batch_of(LABELS, torch.zeros_like(KNOWN)))
+    loss.backward()
+    gradients = [leaf.grad for leaf in local.model.parameters()]
+    assert loss.item() == 0.0
+    assert all(bool((leaf == 0).all()) for leaf in gradients)
+
+
+def test_the_agreement_of_two_changes() -> None:
+    # Body: (3, 4) and (4, -3) are orthogonal; row 0: (1, 1) and (1, 0), 1 / sqrt(2);
+    # row 1: opposite; row 2: no change the second time.
+    change = {"body": tensor([3.0, 4.0]), "head": tensor([[1.0, 1.0], [2.0, 0.0], [0.0, 0.0]])}
+    last = {"body": tensor([4.0, -3.0]), "head": tensor([[1.0, 0.0], [-1.0, 0.0], [5.0, 5.0]])}
+    found = agreement(change, last, ROWS, 3)
+    assert found.tolist() == pytest.approx([0.0, 1 / math.sqrt(2), -1.0, 0.0], abs=1e-9)
+
+
+def _after(method: Quilt, *changes: float, annotated=ONE_OF_THREE, clients: int | None = None):
+    """The server after rounds in which every client's change is this number everywhere."""
+    federation = make_federation(annotated=annotated)
+    task, server = federation.task, start_server(method, federation.task, federation.engine())
+    for change in changes:
+        received = method.broadcast(server)
+        expected = method.expected_update(received, task)
+        accumulator = Accumulator(expected, population=len(task.clients))
+        for name in list(task.clients)[:clients]:
+            data = federation.clients[name]
+            rows = data.known.any(0).to(torch.float64)
+            update = {
+                part: Mean(
+                    {key: torch.full_like(leaf, change) for key, leaf in each.value.items()},
+                    rows if part == "head" else 1.0,
+                )
+                for part, each in expected.items()
+            }
+            accumulator.add(name, update)
+        server = method.update(server, accumulator.totals())
+    return task, read_weights(task.build_network()), server
+
+
+def _moved(task, before, server) -> tuple[float, list[float]]:
+    body = (server["weights"][task.layout.body[0]] - before[task.layout.body[0]]).mean().item()
+    head = server["weights"][task.layout.head[0]] - before[task.layout.head[0]]
+    return body, head.mean(1).tolist()
+
+
+def test_the_step_is_two_minus_the_share_of_annotators() -> None:
+    # Class 0 has one annotator of three, class 1 two, class 2 three: rows take 5/3, 4/3 and 1
+    # times their change, the body 2 - 2/3.
+    body, rows = _moved(*_after(Quilt(), 0.3, annotated=((0, 1, 2), (1, 2), (2,))))
+    assert body == pytest.approx(0.3 * 4 / 3, abs=1e-6)
+    assert rows == pytest.approx([0.5, 0.4, 0.3], abs=1e-6)
+
+
+def test_with_every_label_annotated_the_step_is_one() -> None:
+    body, rows = _moved(*_after(Quilt(), 0.3, annotated=((0, 1, 2),) * 3))
+    assert body == pytest.approx(0.3, abs=1e-6)
+    assert rows == pytest.approx([0.3, 0.3, 0.3], abs=1e-6)
+
+
+def test_the_guard_ends_the_extra_step_when_changes_point_back() -> None:
+    # The second change is the first one reversed: cos = -1, the guard is 0 and the step 1.
+    body, rows = _moved(*_after(Quilt(), 0.3, -0.3))
+    assert body == pytest.approx(0.3 * 5 / 3 - 0.3, abs=1e-6)
+    assert rows == pytest.approx([0.2] * 3, abs=1e-6)
+    free, _ = _moved(*_after(Quilt(guard=False), 0.3, -0.3))
+    assert free == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_guard_falls_by_the_cosine_and_recovers_when_changes_agree() -> None:
+    # Back: 1 - 1 = 0. The same way again: 0 + 1 = 1, so the third step is 5/3 times 0.3 again.
+    task, before, server = _after(Quilt(), 0.3, -0.3, -0.3)
+    assert server["trust"].tolist() == pytest.approx([1.0] * 4)
+    body, _ = _moved(task, before, server)
+    assert body == pytest.approx(0.5 - 0.3 - 0.5, abs=1e-6)
+
+
+def test_a_class_without_an_annotator_in_the_cohort_keeps_row_and_guard() -> None:
+    task, before, server = _after(Quilt(), 0.3, -0.3, clients=2)
+    _, rows = _moved(task, before, server)
+    assert rows[2] == 0.0
+    assert server["trust"].tolist() == pytest.approx([0.0, 0.0, 0.0, 1.0], abs=1e-6)
+
+
+def test_without_its_ingredients_it_is_the_mean_loss_of_fedavg_pl() -> None:
+    # Adam does not see that the sum is divided by all entries; plain SGD does, by the factor 3.
+    federation = make_federation()
+    off = {"logit_adjustment": False, "consistency": False, "over_relaxation": 0.0}
+    quilt = replace(make_method("quilt"), **off, head_rows="all", guard=False)
+    sgd = replace(quilt.training, optimizer="sgd", lr=0.03)
+    quilt = replace(quilt, training=sgd)
+    plain = replace(make_method("fedavg-pl"), positive_weight="none")
+    plain = replace(plain, training=replace(sgd, lr=0.01))
+    one, other = federation.train(quilt)["weights"], federation.train(plain)["weights"]
+    for name in one:
+        torch.testing.assert_close(one[name], other[name], rtol=1e-4, atol=1e-6)
+
+
+def test_only_what_fedavg_sends_leaves_a_client() -> None:
+    federation = make_federation()
+    quilt, plain = make_method("quilt"), make_method("fedavg-pl")
+    sent = [
+        method.expected_update(
+            method.broadcast(start_server(method, federation.task, federation.engine())),
+            federation.task,
+        )
+        for method in (quilt, plain)
+    ]
+    assert sent[0].keys() == sent[1].keys()
+    received = quilt.broadcast(start_server(quilt, federation.task, federation.engine()))
+    assert received.keys() == {"weights"}
+
+
+def test_training_moves_the_guard_and_changes_the_model() -> None:
+    federation = make_federation(rounds=4)
+    guarded, free = (federation.train(make_method("quilt", guard=on)) for on in (True, False))
+    assert free["trust"].tolist() == [1.0] * 4
+    assert bool((guarded["trust"] <= 1).all())
+    plain = federation.train(make_method("quilt", over_relaxation=0.0))
+    assert not same_bits(plain["weights"], free["weights"])
+
+
+def test_a_step_of_two_or_more_is_refused() -> None:
+    with pytest.raises(UserError, match=r"over_relaxation must be a share in 0..1, found 1.5"):
+        Quilt(over_relaxation=1.5)

@@ -1,0 +1,148 @@
+"""The study's problems and rows: what is trained on what, and which learning rates are tried."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.studies.quilt.candidates import CANDIDATES
+from fedquilt.methods import METHODS
+from fedquilt.recipes.recipe import Recipe, recipe_from
+
+METHODS.update(
+    {name: f"benchmarks.studies.quilt.candidates:{place}" for name, place in CANDIDATES.items()}
+)
+
+CR = {"name": "fedmlp", "detection": False, "warmup_rounds": 0}
+ROWS: dict[str, dict[str, Any]] = {
+    "full labels": {"name": "full-labels"},
+    "FedAvg-PL": {"name": "fedavg-pl"},
+    "FedAvg-PL, server lr 2": {"name": "fedavg-pl", "server_step": {"lr": 2.0}},
+    "FedMLP": {"name": "fedmlp"},
+    "FedLSM": {"name": "fedlsm"},
+    "FedNoRo": {"name": "fednoro"},
+    "CR": CR,
+    "CR, server lr 2": {**CR, "server_step": {"lr": 2.0}},
+    "CR, annotators' rows": {**CR, "head_rows": "annotators"},
+    "CR, server lr 2, annotators' rows": {
+        **CR,
+        "server_step": {"lr": 2.0},
+        "head_rows": "annotators",
+    },
+    "QUILT": {"name": "quilt"},
+    "QUILT without guard": {"name": "quilt", "guard": False},
+    "QUILT, momentum 0.5": {
+        "name": "quilt",
+        "over_relaxation": 0.0,
+        "server_step": {"momentum": 0.5},
+    },
+    **{f"QUILT, {name.removeprefix('quilt-')}": {"name": name} for name in CANDIDATES},
+}
+SUITED = ("fedmlp", "fednoro")  # their schedules follow the number of rounds
+SCHEDULED = ("quilt-fading", "quilt-late-strong", "quilt-late-sharp", "quilt-late-agreeing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A data set, its clients and their annotations; the seed draws all of them."""
+
+    data: str  # of data_sets.LOADERS
+    partition: dict[str, Any]
+    annotation: dict[str, Any]
+    rounds: int
+    every: int  # rounds between evaluations
+    rates: tuple[float, ...]  # learning rates that are tried
+    rates_from: str | None = None  # the problem whose choice is used
+    model: dict[str, Any] = field(default_factory=lambda: {"backbone": "small-resnet"})
+    training: dict[str, Any] = field(default_factory=dict)
+    views: dict[str, Any] = field(default_factory=dict)
+
+
+TEN = {"name": "iid", "clients": 10}
+ONE_OF_TEN = {"name": "missing", "missing": 9, "one_to_one": True}
+PRETRAINED = {"backbone": "resnet18", "weights": "resnet18.safetensors", "small_stem": True}
+FROM_SCRATCH = (3e-4, 1e-3, 3e-3)
+FINE_TUNING = (3e-5, 1e-4, 3e-4)
+PROBLEMS = {
+    "composites, 1 of 10": Problem(
+        data="composites",
+        partition=TEN,
+        annotation=ONE_OF_TEN,
+        rounds=80,
+        every=8,
+        rates=FROM_SCRATCH,
+    ),
+    "composites, 3 of 10": Problem(
+        data="composites",
+        partition=TEN,
+        annotation={"name": "missing", "missing": 7},
+        rounds=40,
+        every=8,
+        rates=(),
+        rates_from="composites, 1 of 10",
+    ),
+    "composites, 1 of 10, Dirichlet": Problem(
+        data="composites",
+        partition={"name": "dirichlet", "clients": 10, "concentration": 0.5},
+        annotation=ONE_OF_TEN,
+        rounds=40,
+        every=8,
+        rates=(),
+        rates_from="composites, 1 of 10",
+    ),
+    "scenes, 1 of 5": Problem(
+        data="scenes",
+        partition={"name": "iid", "clients": 5},
+        annotation={"name": "missing", "missing": 4, "one_to_one": True},
+        rounds=16,
+        every=2,
+        rates=FINE_TUNING,
+        model=PRETRAINED,
+    ),
+    "radiographs, 2 of 6": Problem(
+        data="radiographs",
+        partition={"name": "iid", "clients": 3},
+        annotation={"name": "missing", "missing": 4},
+        rounds=16,
+        every=2,
+        rates=FINE_TUNING,
+        model=PRETRAINED,
+    ),
+    "digits, 1 of 5": Problem(
+        data="digits",
+        partition={"name": "iid", "clients": 5},
+        annotation={"name": "missing", "missing": 4, "one_to_one": True},
+        rounds=30,
+        every=5,
+        rates=(1e-3, 3e-3, 6e-3),
+        model={"backbone": "small-cnn"},
+        training={"epochs": 2, "precision": "float32"},
+        views={"weak": "plain", "strong": "plain"},
+    ),
+}
+
+
+def recipe_of(
+    problem: Problem, row: str, rate: float, seed: int, rounds: int, folder: Path
+) -> Recipe:
+    """The data of the recipe is a placeholder: the study loads its own."""
+    training = {"lr": rate, "precision": "bfloat16", **problem.training}
+    method = {**ROWS[row], "training": training}
+    if method["name"] in SCHEDULED:
+        method["rounds"] = rounds
+    model = dict(problem.model)
+    if "weights" in model:
+        model["weights"] = str(folder / model["weights"])
+    return recipe_from(
+        {
+            "data": {"name": "digits-mosaic"},
+            "partition": problem.partition,
+            "annotation": problem.annotation,
+            "model": model,
+            "views": problem.views,
+            "method": method,
+            "rounds": rounds,
+            "seed": seed,
+        }
+    )

@@ -173,3 +173,17 @@ def test_the_received_payload_is_left_as_it_was(name: str) -> None:
     data = federation.clients["site-0"]
     run_client(method, federation.task, workspace, data, received, {}, 2)
     assert same_bits(before, received)
+
+
+@every_method
+def test_rounds_depend_on_the_planned_length_only_if_the_method_says_so(name: str) -> None:
+    """A finished run of another method can be extended to the bits of a run planned so long."""
+    method = make_method(name)
+    ends = []
+    for planned in (2, 3):
+        federation = make_federation(rounds=planned).fitted(method)
+        engine = federation.engine()
+        server = start_server(method, federation.task, engine)
+        rounds = [each.server for each in run_rounds(method, federation.task, engine, server)]
+        ends.append(rounds[1])
+    assert same_bits(*ends) is not method.plans_by_round_count

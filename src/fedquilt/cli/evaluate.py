@@ -19,6 +19,7 @@ from fedquilt.cli.options import (
     Client,
     Device,
     RunPath,
+    Which,
     require_device,
 )
 from fedquilt.cli.run_report import show_decisions
@@ -43,6 +44,7 @@ KeepScores = Annotated[
 def evaluate(
     run: RunPath,
     client: Client = None,
+    model: Which = None,
     threshold: GivenThresholds = None,
     device: Device = "cpu",
     cache: Cache = DEFAULT_CACHE,
@@ -69,26 +71,27 @@ def evaluate(
 
     require_device(device)
     given = given_thresholds(threshold)
-    finished = read_run(run)
-    if keep_scores and (options.given() or client):
+    finished = read_run(run, model)
+    if keep_scores and (options.given() or client or model):
         raise UserError(
             "--keep-scores writes the scores of all of the run's models on its own test images; "
-            "leave out --data and --client"
+            "leave out --data, --client and --model"
         )
     with Notes():
+        served = finished.models.card.get("served", {})
         dataset, facts = _dataset(finished, options, cache)
         dataset = _restricted(dataset, own_data.names_of(classes))
     if keep_scores:
         say(f"scores: {finished.keep_scores(dataset, device=device)}")
     models = [client] if client or not finished.models.clients else finished.models.clients
     judged = {
-        model or "global": finished.judge([dataset], client=model, threshold=given, device=device)
-        for model in models
+        name or "global": finished.judge([dataset], client=name, threshold=given, device=device)
+        for name in models
     }
     reports = {name: report.to_dict() for name, (report, _) in judged.items()}
     decisions = {name: found for name, (_, found) in judged.items()}
     limit = given.get(None, finished.recipe.evaluation.threshold)
-    facts = {"images": len(dataset), **facts, "threshold": limit}
+    facts = {"images": len(dataset), **facts, "served": served, "threshold": limit}
     _show(finished, reports, decisions, facts, as_json=as_json)
 
 
@@ -166,3 +169,5 @@ def _show(
     elsewhere = " where no other is given" if has_own else ""
     limit = f"present: probability of at least {percent(threshold)} %{elsewhere}"
     results.print(f"{facts['images']:,} images; {limit}")
+    if facts["served"]:
+        results.print(f"model: {facts['served']['why']}", soft_wrap=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from fedquilt.cli.console import note, say
-from fedquilt.cli.options import Client, RunPath
+from fedquilt.cli.console import Notes, note, say
+from fedquilt.cli.options import Client, RunPath, Which
 from fedquilt.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,15 +24,18 @@ FormatOption = Annotated[
 Out = Annotated[Path, typer.Option(help="The file, or the folder for monai and hf.")]
 
 
-def export(run: RunPath, format_: FormatOption, out: Out, client: Client = None) -> None:
+def export(
+    run: RunPath, format_: FormatOption, out: Out, client: Client = None, model: Which = None
+) -> None:
     """Export a run's model; every file is compared with torch before it gets its name."""
     from fedquilt.runs.export.comparison import BATCHES
     from fedquilt.runs.trained_models import open_models
 
-    models = open_models(run)
+    models = open_models(run, model)
     if out.exists():
         raise UserError(f"{out} already exists; give another --out, or remove it first")
-    difference = _export(models, format_, out, client)
+    with Notes():
+        difference = _export(models, format_, out, client)
     if difference is not None:
         batches = ", ".join(map(str, BATCHES))
         say(f"largest difference to torch: {difference:.2g}, at batches of {batches}")

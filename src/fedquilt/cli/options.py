@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,6 +18,13 @@ Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Cache = Annotated[Path, typer.Option(help="Cache folder for decoded images.")]
 Client = Annotated[str | None, typer.Option(help="Whose model to use, if each client has its own.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
+
+Which = Annotated[
+    Literal["best", "last"] | None,
+    typer.Option(
+        "--model", help="The model of the best or the last round. Default: the one that is served."
+    ),
+]
 
 Engine = Annotated[
     str,

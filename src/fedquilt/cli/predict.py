@@ -13,13 +13,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedquilt.cli.console import note, print_json, results, say
+from fedquilt.cli.console import Notes, note, print_json, results, say
 from fedquilt.cli.decision_options import GivenThresholds, given_thresholds
 from fedquilt.cli.options import (
     AsJson,
     Client,
     Device,
     RunPath,
+    Which,
     require_device,
 )
 from fedquilt.core.errors import UserError
@@ -57,6 +58,7 @@ def predict(
     images: Images,
     out: Out = None,
     client: Client = None,
+    model: Which = None,
     threshold: GivenThresholds = None,
     device: Device = "cpu",
     attention: Attention = None,
@@ -74,8 +76,9 @@ def predict(
     given = given_thresholds(threshold)
     if out is not None and as_json:
         raise UserError("--out writes a file and --json prints; give one of them")
-    models = open_models(run)
-    facts = _facts(models, client, given)
+    models = open_models(run, model)
+    with Notes():
+        facts = _facts(models, client, given)
     target = _target(out, facts)
     listing = list_images(images)
     for line in listing.notes:

@@ -38,6 +38,7 @@ class RunProgress:
         self._task = self._bar.add_task("", total=None, visible=False, facts="", start=False)
         self._rounds = 0
         self._auc: float | None = None  # of the last evaluation
+        self._kind = "AUC"  # on the test images; with a validation part, on that
 
     def __enter__(self) -> RunProgress:
         return self
@@ -76,7 +77,9 @@ class RunProgress:
     def _round(self, record: dict[str, Any]) -> None:
         if record["metrics"] is not None:
             self._auc = record["metrics"]["macro_auc"]
-        facts = f"loss {record['loss']:.4f}  AUC {percent(self._auc)}"
+        if "validation" in record:
+            self._kind, self._auc = "validation AUC", record["validation"]["site_auc"]
+        facts = f"loss {record['loss']:.4f}  {self._kind} {percent(self._auc)}"
         if self._is_live:
             self._bar.update(self._task, completed=record["round"], facts=facts)
         else:

@@ -169,6 +169,8 @@ def _say_how_to_resume(
     options += shared_options.engine_arguments(engine)
     options += ["--cache", str(cache)] if cache != DEFAULT_CACHE else []
     say("  " + shlex.join(["fedquilt", "run", "--out", str(folder), "--resume", *options]))
+    if done:
+        say(f"Or use it as it is: fedquilt evaluate {shlex.quote(str(folder))}")
 
 
 def _report(finished: Run, *, as_json: bool) -> None:

@@ -53,6 +53,8 @@ def show_result(run: Run) -> None:
     results.print(
         Text(f"{result['rounds']} rounds in {result['seconds']:.0f} s; clients sent {sent:.1f} MB")
     )
+    if result.get("served", {}).get("model") == "best":
+        results.print(Text(f"model: {result['served']['why']}"), soft_wrap=True)
     _show_files(run)
     _show_next_commands(run)
 

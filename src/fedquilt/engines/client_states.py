@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from fedquilt.training.method import State
+from fedquilt.core.payload import addressed
+from fedquilt.core.tree import Weights, on_host
+from fedquilt.training.method import Method, State
 
 
 class ClientStates(Protocol):
@@ -25,3 +28,13 @@ class StatesInMemory:
 
     def put(self, client: str, state: State) -> None:
         self._states[client] = state
+
+
+def personal_weights(
+    method: Method, payload: State, states: ClientStates, clients: Iterable[str]
+) -> Iterator[tuple[str, Weights]]:
+    """Yield each client's own model, for methods without a global one."""
+    for name in sorted(clients):
+        state = on_host(states.get(name).get("method", {}))  # as the payload
+        if state:
+            yield name, method.client_weights(addressed(payload, name), state)

@@ -12,9 +12,9 @@ from fedquilt.core.aggregation_rules import PLAIN_RULES, AggregationRules
 from fedquilt.core.bounds import Norms, OutOfBounds
 from fedquilt.core.payload import Update, addressed
 from fedquilt.core.totals import Accumulator, Totals
-from fedquilt.core.tree import Weights, on_host
+from fedquilt.core.tree import Weights
 from fedquilt.data.client_data import ClientData
-from fedquilt.engines.client_states import ClientStates, StatesInMemory
+from fedquilt.engines.client_states import ClientStates, StatesInMemory, personal_weights
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.transform import PayloadTransform, apply_survey_transforms, apply_transforms
 from fedquilt.training.activity import ActivityTally
@@ -123,10 +123,7 @@ class SequentialEngine:
 
     def personal_weights(self, method: Method, payload: State) -> Iterator[tuple[str, Weights]]:
         """Yield each client's own model, for methods without a global one."""
-        for name in sorted(self._clients):
-            state = on_host(self._states.get(name).get("method", {}))  # as the payload
-            if state:
-                yield name, method.client_weights(addressed(payload, name), state)
+        return personal_weights(method, payload, self._states, self._clients)
 
 
 @contextmanager

@@ -55,6 +55,10 @@ class SphereFed(WeightedAveraging):
             found = f"{self.ridge} and {self.scale}"
             raise UserError(f"method.ridge and method.scale must be positive, found {found}")
 
+    @property
+    def plans_by_round_count(self) -> bool:
+        return self.calibrate or super().plans_by_round_count
+
     def model_spec(self, wanted: ModelSpec) -> ModelSpec:
         return replace(wanted, head="sphere")
 

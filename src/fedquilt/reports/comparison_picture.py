@@ -32,9 +32,12 @@ def save_comparison_picture(runs: Sequence[Run], comparison: Mapping[str, Any], 
     with picture_style():
         figure = new_figure(10, max(3.8, 1.2 + 0.24 * class_count))
         over_rounds, by_class = figure.subplots(1, 2, width_ratios=[3, 2])
-        prepare_round_axes(over_rounds, f"{title(metric)} over rounds (%)")
+        is_validated = any("validation" in record for run in runs for record in run.history)
+        what = "AUC within sites, validation" if is_validated else title(metric)
+        prepare_round_axes(over_rounds, f"{what}, over rounds (%)")
+        drawn = None if is_validated else metric
         for position, (group, members) in enumerate(zip(groups, group_by_recipe(runs))):
-            _draw_over_rounds(over_rounds, members, metric, position, group["label"])
+            _draw_over_rounds(over_rounds, members, drawn, position, group["label"])
         _draw_classes(by_class, groups, comparison["class_metric"])
         handles = over_rounds.get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower left", ncols=min(3, len(groups)))
@@ -42,12 +45,12 @@ def save_comparison_picture(runs: Sequence[Run], comparison: Mapping[str, Any], 
 
 
 def _draw_over_rounds(
-    axes: Axes, runs: Sequence[Run], metric: str, position: int, label: str
+    axes: Axes, runs: Sequence[Run], metric: str | None, position: int, label: str
 ) -> None:
     values: dict[int, list[float]] = {}
     for run in runs:
         for record in run.history:
-            found = (record["metrics"] or {}).get(metric)
+            found = _value(record, metric)
             if found is not None:
                 values.setdefault(record["round"], []).append(100 * found)
     rounds = sorted(values)
@@ -57,6 +60,14 @@ def _draw_over_rounds(
     if len(runs) > 1:
         low, high = [min(values[r]) for r in rounds], [max(values[r]) for r in rounds]
         axes.fill_between(rounds, low, high, color=look["color"], alpha=0.15, linewidth=0)
+
+
+def _value(record: Mapping[str, Any], metric: str | None) -> float | None:
+    """A metric of the test images or, without its name, the AUC on validation images."""
+    if metric is None:
+        found: float | None = record.get("validation", {}).get("site_auc")
+        return found
+    return (record["metrics"] or {}).get(metric)
 
 
 def _draw_classes(axes: Axes, groups: Sequence[Mapping[str, Any]], metric: str) -> None:

@@ -45,9 +45,9 @@ def save_run_pictures(run: Run, train: MultiLabelDataset | None = None) -> list[
     The annotation map needs the training data ``train``.
     """
     folder, drawn = run.folder.pictures, []
-    if any(_defined(record.get("per_class_auc", {}).values()) for record in run.history):
+    if any(_defined(_class_aucs(record).values()) for record in run.history):
         drawn.append(folder / "class-curves.png")
-        save_class_curves(run.history, run.classes, drawn[-1])
+        save_class_curves(run.history, run.classes, drawn[-1], run.served_round)
     if _pseudo_label_panels(run.history, run.classes):
         drawn.append(folder / "pseudo-labels.png")
         save_pseudo_label_picture(run.history, run.classes, drawn[-1])
@@ -57,16 +57,29 @@ def save_run_pictures(run: Run, train: MultiLabelDataset | None = None) -> list[
     return drawn
 
 
-def save_class_curves(history: History, classes: Sequence[str], path: Path) -> None:
-    """Draw the AUC of every class over rounds and their mean in bold; the legend is ranked."""
-    records = [record for record in history if record.get("per_class_auc")]
+def _class_aucs(record: Mapping[str, Any]) -> Mapping[str, float | None]:
+    """The AUC of every class: within sites on validation images, else on the test images."""
+    found: Mapping[str, float | None] = record.get("validation", record).get("per_class_auc", {})
+    return found
+
+
+def save_class_curves(
+    history: History, classes: Sequence[str], path: Path, served: int | None = None
+) -> None:
+    """Draw the AUC of every class over rounds and their mean in bold; the legend is ranked.
+
+    A run with a validation part has curves of validation, with a line at the served round.
+    """
+    records = [record for record in history if _class_aucs(record)]
     rounds = [record["round"] for record in records]
-    curves = {name: [record["per_class_auc"][name] for record in records] for name in classes}
-    mean = [mean_or_none(record["per_class_auc"].values()) for record in records]
+    curves = {name: [_class_aucs(record)[name] for record in records] for name in classes}
+    mean = [mean_or_none(_class_aucs(record).values()) for record in records]
+    is_validated = any("validation" in record for record in records)
+    what = "within sites, on validation images" if is_validated else "on the test images"
     with picture_style():
         figure = new_figure(7.6, max(3.8, 0.6 + 0.2 * len(classes)))
         axes = figure.add_subplot()
-        prepare_round_axes(axes, "AUC per class on the test images")
+        prepare_round_axes(axes, f"AUC per class {what}")
         axes.set_ylabel("AUC (%)")
         for position, name in enumerate(classes):
             label = f"{percent(_last(curves[name]))}  {name}"
@@ -74,6 +87,8 @@ def save_class_curves(history: History, classes: Sequence[str], path: Path) -> N
         bold = line_style(0, len(rounds)) | {"color": MEAN_COLOUR, "linewidth": 2.6}
         _draw(axes, rounds, mean, f"{percent(_last(mean))}  mean", bold)
         _mark_chance(axes)
+        if is_validated and served is not None:
+            _mark_served(axes, served)
         handles, labels = axes.get_legend_handles_labels()
         ranked = _ranking([*(_last(curves[name]) for name in classes), _last(mean)])
         axes.legend(
@@ -157,6 +172,19 @@ def _mark_chance(axes: Axes) -> None:
         xycoords=axes.get_yaxis_transform(),  # x as a share of the axes, y in percent
         textcoords="offset points",
         ha="right",
+        color=MUTED_COLOUR,
+        fontsize=7,
+    )
+
+
+def _mark_served(axes: Axes, served: int) -> None:
+    axes.axvline(served, color=MUTED_COLOUR, linewidth=1.0)
+    axes.annotate(
+        f"served: round {served}",
+        (served, 0.01),
+        (3, 0),
+        xycoords=axes.get_xaxis_transform(),  # y as a share of the axes
+        textcoords="offset points",
         color=MUTED_COLOUR,
         fontsize=7,
     )

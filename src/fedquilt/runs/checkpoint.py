@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedquilt.core.atomic_files import write_json
+from fedquilt.core.tree import Weights
 from fedquilt.runs.object_store import DamagedObject, ObjectStore
 from fedquilt.runs.state_packs import StatePacks
 from fedquilt.training.method import State
@@ -39,6 +41,8 @@ class Checkpoints:
         self._folder = folder
         self._objects = ObjectStore(folder / "objects")
         self._states = StatePacks(folder, self._objects)
+        self._best: dict[str, dict[str, Any]] = {}  # model -> round and key, as of the last round
+        self._better: dict[str, dict[str, Any]] = {}  # found in the current round
         self._reached: Saved | None = None
 
     def get(self, client: str) -> State:
@@ -47,9 +51,19 @@ class Checkpoints:
     def put(self, client: str, state: State) -> None:
         self._states.put(client, state)
 
+    def keep_best(self, model: str, round_count: int, weights: Weights) -> None:
+        """Keep the weights of a model's best round so far, the current one."""
+        self._better[model] = {"round": round_count, "weights": self._objects.put(weights)}
+
+    def best(self, model: str) -> tuple[int, Weights] | None:
+        """Return the best round of a model and its weights; None if none was kept."""
+        kept = self._best.get(model)
+        return None if kept is None else (kept["round"], self._objects.get(kept["weights"]))
+
     def advance(self, round_count: int, server: State) -> None:
         """Mark a round as complete; :meth:`save` writes the last complete round."""
         self._states.advance(round_count)
+        self._best, self._better = self._best | self._better, {}
         self._reached = Saved(round_count, server)
 
     def save(self) -> None:
@@ -57,13 +71,13 @@ class Checkpoints:
         if self._reached is None:
             return
         server = self._objects.put(self._reached.server)
-        self._objects.make_durable({server})
+        self._objects.make_durable({server, *_weights_of(self._best)})
         content = {
             "format": FORMAT,
             "round_count": self._reached.round_count,
             "server": server,
             "packs": self._states.save(),
-        }
+        } | ({"best": dict(sorted(self._best.items()))} if self._best else {})
         path = self._folder / f"round-{self._reached.round_count:06d}.json"
         write_json(path, content | {"digest": _digest(content)})
         paths = self._paths()
@@ -71,7 +85,8 @@ class Checkpoints:
         for other in set(paths) - set(kept):
             other.unlink()
         named = [_referenced(each) for each in kept]
-        self._objects.keep_only({key for each in named for key in each.objects})
+        in_use = {key for each in named for key in each.objects}
+        self._objects.keep_only(in_use | _weights_of(self._better))
         self._states.keep_only({name for each in named for name in each.packs})
 
     def restore(self) -> tuple[Saved | None, list[str]]:
@@ -81,10 +96,14 @@ class Checkpoints:
             try:
                 content = _read(path)
                 server = self._objects.get(content["server"])
+                best = content.get("best", {})
+                for key in _weights_of(best):
+                    self._objects.get(key)
                 self._states.restore(content.get("packs", {}), content.get("clients", {}))
             except DamagedObject as error:
                 complaints.append(f"checkpoint {path.name} is not used: {error}")
                 continue
+            self._best, self._better = best, {}
             self._reached = Saved(content["round_count"], server)
             return self._reached, complaints
         return None, complaints
@@ -114,6 +133,10 @@ def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+def _weights_of(best: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    return {kept["weights"] for kept in best.values()}
+
+
 @dataclass(frozen=True)
 class _Referenced:
     """The files of a checkpoint; none if it is damaged, since it cannot be used."""
@@ -128,4 +151,5 @@ def _referenced(path: Path) -> _Referenced:
     except DamagedObject:
         return _Referenced()
     objects = {content["server"], *content.get("clients", {}).values()}
+    objects |= _weights_of(content.get("best", {}))
     return _Referenced(frozenset(objects), frozenset(content.get("packs", ())))

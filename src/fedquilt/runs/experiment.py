@@ -8,46 +8,34 @@ from typing import Any
 
 from torch import Tensor
 
-from fedquilt.core.atomic_files import write_json
 from fedquilt.core.tree import Weights
 from fedquilt.data.source import Splits
 from fedquilt.data.validation import KEPT_POSITIVES
 from fedquilt.engines.build import build_engine, check_engine
 from fedquilt.engines.options import EngineName, EngineOptions
-from fedquilt.metrics import nan_to_none
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.disclosure_floor import DisclosureFloor
 from fedquilt.privacy.sent_parts import check_can_be_summed
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.assessment import (
     Assessment,
-    SiteAssessment,
-    SiteSamples,
-    annotation_status,
     assess,
     model_logits,
     models_of,
-    samples_by_site,
 )
-from fedquilt.runs.data_facts import DATA_FILE, data_facts
 from fedquilt.runs.environment import environment
-from fedquilt.runs.fitted_decisions import (
-    NOT_FITTED,
-    Found,
-    class_thresholds,
-    decision_results,
-    fit_decisions,
-    store_decisions,
+from fedquilt.runs.round_recorder import (
+    Record,
+    RoundMetrics,
+    RoundRecorder,
+    RoundValidation,
+    bound_notices,
 )
-from fedquilt.runs.intervals import result_intervals, site_intervals
-from fedquilt.runs.result_tables import write_result
-from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder, bound_notices
+from fedquilt.runs.run_end import RunEnd
 from fedquilt.runs.run_folder import RunFolder
-from fedquilt.runs.scores import MAX_BYTES, Scores, logits_size, too_large, write_scores
+from fedquilt.runs.served_models import choose_models
 from fedquilt.runs.simulation import Simulation, simulate
-from fedquilt.runs.trained_images import write_trained_images
-from fedquilt.runs.trained_models import save_models
-from fedquilt.runs.validation_scores import validation_scores
+from fedquilt.runs.validation_rounds import validate
 from fedquilt.training.activity import ActivityTally, RunSize, most_in_a_round
 from fedquilt.training.method import State
 from fedquilt.training.rounds import start_server
@@ -125,6 +113,7 @@ class _Run:
             simulation.task,
             folder,
             evaluate=self._evaluate,
+            validate=self._validate,
             further_facts=self._facts_of_clients,
             checkpoint_every=recipe.checkpoint_every,
         )
@@ -181,87 +170,46 @@ class _Run:
     def train(self) -> None:
         rounds = self.recorder.rounds(self.engine, self.server, self.first_round, self.engine)
         for self.server, record in rounds:
+            self.folder.result.unlink(missing_ok=True)  # of the shorter run that this one extends
             for notice in bound_notices(record):
                 self.observe("notice", {"text": notice})
             self.observe("round", record)
 
     def finish(self) -> None:
         """Write the models and the result; doing so twice changes nothing."""
-        method, task = self.recipe.method, self.simulation.task
-        clients = [holding.name for holding in self.simulation.allocation.holdings]
-        test, allocation = self.simulation.splits.test, self.simulation.allocation
-        sites = samples_by_site(test, self.recipe.partition, clients)
-        models = models_of(method, self.server, self.engine)
-        fitted = self._fit_decisions(models)
-        settings, thresholds = self.recipe.evaluation, class_thresholds(fitted)
+        history = self.folder.history.read()
+        models = models_of(self.recipe.method, self.server, self.engine)
+        further = {"pseudo_labels": self.audit.summary(), **self._activity(history)}
+        end = RunEnd(self.recipe, self.folder, self.simulation, self.engine, self.observe)
+        served = choose_models(
+            models,
+            self.recorder.checkpoints,
+            self.recorder.choices,
+            self.recipe.validation,
+            trained=len(history),
+            planned=self.recipe.rounds,
+            is_validated=bool(self.simulation.validation),
+        )
+        if self.simulation.validation:
+            self.observe("notice", {"text": f"served: {served.facts['why']}"})
+        further |= {"environment": environment(self.device)}
         before = None
         if self._evaluated is not None and self._evaluated[0] is self.server:
             before = self._evaluated[1]  # the last round is not evaluated twice
-        logits = self._logits(models) if before is None else before.logits.items()
-        reports = {} if before is None else before.reports
-        assessment = assess(logits, test, settings, sites, thresholds, before=reports)
-        scores = Scores.of(test, assessment.logits, part="test", round_count=task.round_count)
-        self._keep_scores(scores)
-        held = self.simulation.allocation.holdings
-        write_trained_images(self.folder.path, self.simulation.splits.train.images, held)
-        save_models(self.folder, self.recipe, task, models)
-        store_decisions(self.folder, fitted)
-        write_json(self.folder.path / DATA_FILE, data_facts(self.recipe, self.simulation))
-        history = self.folder.history.read()
-        result = {
-            "method": self.recipe.to_dict()["method"]["name"],
-            "seed": self.recipe.seed,
-            "rounds": task.round_count,
-            "recipe_hash": self.recipe.hash,
-            "partition_hash": self.simulation.allocation.hash,
-            "metrics": assessment.averages,
-            "spread_over_clients": assessment.spread,
-            "reports": {name: report.to_dict() for name, report in assessment.reports.items()},
-            "annotation_status": nan_to_none(annotation_status(assessment.reports, allocation)),
-            **result_intervals(scores, settings, self.recipe.seed, thresholds),
-            **self._by_site(assessment.by_site, scores, sites),
-            **decision_results(scores, fitted, settings),
-            "pseudo_labels": self.audit.summary(),
-            **self._activity(history),
-            "bytes_up": sum(record["bytes_up"] for record in history),
-            "bytes_down": sum(record["bytes_down"] for record in history),
-            "seconds": sum(record["seconds"] for record in history),
-            "environment": environment(self.device),
-        }
-        write_result(self.folder.result, result)
+        result = end.write(served, history, further, before)
         self.observe("end", result)
-
-    def _by_site(
-        self, found: SiteAssessment | None, scores: Scores, sites: SiteSamples
-    ) -> dict[str, Any]:
-        if found is None:
-            return {}
-        return {"by_site": found.to_dict() | site_intervals(scores, sites, found.model_of_sites())}
-
-    def _keep_scores(self, scores: Scores) -> None:
-        """Write the logits of the test images, unless they are too large to be written unasked."""
-        size = logits_size(len(scores), len(scores.classes), len(scores.logits))
-        if size > MAX_BYTES:
-            self.observe("notice", {"text": too_large(self.folder.path, size)})
-        else:
-            write_scores(self.folder.path, scores)
-
-    def _fit_decisions(self, models: Mapping[str, Weights]) -> dict[str, Found]:
-        """Fit thresholds and calibration of the served models, if the recipe asks for them."""
-        settings, task = self.recipe.evaluation, self.simulation.task
-        if settings.decisions.needs_validation and not self.simulation.validation:
-            text = NOT_FITTED.format(threshold=settings.threshold)
-            self.observe("notice", {"text": text})
-        scores = None
-        if self.simulation.validation and settings.decisions.needs_validation:
-            scores = validation_scores(self.simulation, self.engine, models, task.round_count)
-        floor = self.recipe.min_cell
-        return fit_decisions(settings, task.classes, list(models), scores, floor)
 
     def _logits(self, models: Mapping[str, Weights]) -> Iterator[tuple[str, Tensor]]:
         images = self.simulation.splits.test.images
         task, settings = self.simulation.task, self.recipe.evaluation
         return model_logits(models, self.engine, task, images, settings)
+
+    def _validate(self, server: State) -> RoundValidation | None:
+        if not self.simulation.validation:
+            return None
+        models = models_of(self.recipe.method, server, self.engine)
+        facts = validate(self.simulation, self.engine, models, self.recipe.min_cell)
+        return RoundValidation(facts, models)
 
     def _evaluate(self, server: State) -> RoundMetrics:
         logits = self._logits(models_of(self.recipe.method, server, self.engine))

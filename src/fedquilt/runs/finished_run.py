@@ -28,6 +28,7 @@ from fedquilt.runs.fitted_decisions import (
     stored_decisions,
     with_given,
 )
+from fedquilt.runs.model_card import Which
 from fedquilt.runs.predictions import Prediction, predict_tensor
 from fedquilt.runs.result_tables import with_tables
 from fedquilt.runs.run_folder import RunFolder
@@ -41,6 +42,7 @@ class Run:
 
     folder: RunFolder
     recipe: Recipe
+    which: Which | None = None  # the models of the best or the last round; None: those served
 
     @property
     def path(self) -> Path:
@@ -61,12 +63,18 @@ class Run:
         return Allocation.load(self.folder.partition)
 
     @property
+    def served_round(self) -> int | None:
+        """The round of the served model; None if every client's model has its own."""
+        found: int | None = self.result.get("served", {}).get("round", self.result["rounds"])
+        return found
+
+    @property
     def classes(self) -> tuple[str, ...]:
         return self.allocation.classes
 
     @cached_property
     def models(self) -> TrainedModels:
-        return TrainedModels(self.folder)
+        return TrainedModels(self.folder, self.which)
 
     @property
     def annotators(self) -> dict[str, list[str]]:
@@ -169,7 +177,9 @@ class Run:
             GLOBAL if name is None else name: self.models.logits(test.images, name, device)
             for name in models
         }
-        scores = Scores.of(test, logits, part="test", round_count=self.recipe.rounds)
+        served = self.models.card.get("served", {}).get("round")
+        rounds = len(self.history) if served is None else served
+        scores = Scores.of(test, logits, part="test", round_count=rounds)
         return write_scores(self.path, scores)
 
 
@@ -183,9 +193,14 @@ def _patients_of(datasets: Sequence[MultiLabelDataset]) -> npt.NDArray[np.int64]
     return np.unique(names, return_inverse=True)[1].astype(np.int64)
 
 
-def read_run(path: str | Path) -> Run:
-    """Open a run folder; an unfinished run has no result and no model yet."""
+def read_run(path: str | Path, which: Which | None = None) -> Run:
+    """Open a run folder; an unfinished run has no result, and the model of its last checkpoint.
+
+    Args:
+        path: the run folder.
+        which: use the models of the ``best`` or the ``last`` round; default: those served.
+    """
     folder = RunFolder(Path(path))
     if not folder.path.is_dir():
         raise UserError(f"there is no run folder {path}")
-    return Run(folder, folder.read_recipe())
+    return Run(folder, folder.read_recipe(), which)

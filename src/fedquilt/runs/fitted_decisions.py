@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,9 +31,11 @@ from fedquilt.metrics.intervals import auc_interval
 from fedquilt.metrics.labelled_images import LabelledImages
 from fedquilt.privacy.score_histograms import cells_by_class, score_histograms
 from fedquilt.runs.assessment import GLOBAL
+from fedquilt.runs.model_card import LAST
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.scores import Scores
 
+NO_ROUNDS: Mapping[str, int] = MappingProxyType({})
 NO_VALIDATION = "the run has no validation part"
 NOT_FITTED = (
     "thresholds and calibration are not fitted: the run has no validation part (set "
@@ -42,6 +46,7 @@ NOT_FITTED = (
 # Thresholds set by hand: for all classes, or by class (None: for all others).
 Given: TypeAlias = float | Mapping[str, float] | Mapping[str | None, float] | None
 Found = dict[str, Any]  # the keys "thresholds" and "calibration" of a model card
+NOTHING_FITTED: Mapping[str, Found] = MappingProxyType({})
 
 
 def fit_decisions(
@@ -50,6 +55,7 @@ def fit_decisions(
     models: Sequence[str],
     scores: Scores | None,
     min_cell: int = 0,
+    rounds: Mapping[str, int] = NO_ROUNDS,
 ) -> dict[str, Found]:
     """Return each model's thresholds and calibration; empty if the recipe asks for none.
 
@@ -59,6 +65,7 @@ def fit_decisions(
         models: names; ``global``, or clients that have their own model.
         scores: of the validation part, by these models; None: there is none.
         min_cell: with a disclosure floor a global model is fitted on what sites may send.
+        rounds: of the models, where they differ from that of the scores.
     """
     rules = settings.decisions
     rules.check_classes(classes)
@@ -66,12 +73,14 @@ def fit_decisions(
         return {}
     if scores is None:
         return {name: _without_validation(settings, classes) for name in models}
-    return {
-        name: _fit_on_cells(settings, scores, min_cell)
-        if name == GLOBAL and min_cell > 1 and scores.sites is not None
-        else _fit(settings, name, scores)
-        for name in models
-    }
+    found = {}
+    for name in models:
+        judged = replace(scores, round=rounds.get(name, scores.round))
+        if name == GLOBAL and min_cell > 1 and scores.sites is not None:
+            found[name] = _fit_on_cells(settings, judged, min_cell)
+        else:
+            found[name] = _fit(settings, name, judged)
+    return found
 
 
 def _fit_on_cells(settings: Evaluation, scores: Scores, min_cell: int) -> Found:
@@ -204,14 +213,24 @@ def decision_quality(
     return quality
 
 
-def store_decisions(folder: RunFolder, found: Mapping[str, Found]) -> None:
-    """Add the entries to ``model.json``: those of a client's own model under ``by_client``."""
+def store_decisions(
+    folder: RunFolder, found: Mapping[str, Found], of_last: Mapping[str, Found] = NOTHING_FITTED
+) -> None:
+    """Add the entries to ``model.json``: those of a client's own model under ``by_client``.
+
+    ``of_last`` are those of the models of the last round, where others are served.
+    """
     if not found:
         return
-    card = folder.read_json(folder.model)
-    own = {name: entries for name, entries in found.items() if name != GLOBAL}
-    card = {**card, **found.get(GLOBAL, {}), **({"by_client": own} if own else {})}
+    card = folder.read_json(folder.model) | _entries(found)
+    if of_last:
+        card[LAST] |= _entries(of_last)
     write_json(folder.model, nan_to_none(card))
+
+
+def _entries(found: Mapping[str, Found]) -> Found:
+    own = {name: entries for name, entries in found.items() if name != GLOBAL}
+    return {**found.get(GLOBAL, {}), **({"by_client": own} if own else {})}
 
 
 def stored_decisions(card: Mapping[str, Any], model: str) -> Found:

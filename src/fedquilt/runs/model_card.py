@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.settings import plain, read
@@ -20,6 +21,9 @@ from fedquilt.runs.run_folder import RunFolder
 from fedquilt.training.task import Task
 
 Card = dict[str, Any]
+Which: TypeAlias = Literal["best", "last"]
+LAST = "last"  # what the models of the last round have of their own, where others are served
+OWN = (LAST, "files", "annotated", "thresholds", "calibration", "by_client", "served")
 FORMAT = 2  # 1, without a number: decoding, seed and annotated classes were in other files only
 
 
@@ -79,6 +83,22 @@ def read_card(folder: RunFolder) -> Card:
             "use a newer fedquilt"
         )
     return card if "format" in card else _from_run(folder) | card
+
+
+def card_of(card: Card, which: Which | None, run: Path) -> Card:
+    """Return the card of the models of the best or the last round, or of those that are served.
+
+    Raise UserError if the run has no best round.
+    """
+    served, last = card.get("served", {}), card.get(LAST)
+    if which == "best" and served.get("model") != "best":
+        why = served.get("why", "the last round: the run has no validation part")
+        raise UserError(f"{run} has no best round; it serves {why}; leave out --model best")
+    if which == "last" and last is not None:
+        facts = {"model": "last", "round": last["round"], "why": "the last round, as asked for"}
+        rest = {key: value for key, value in card.items() if key not in OWN}
+        return {**rest, "served": served | facts, **last}
+    return {key: value for key, value in card.items() if key != LAST}
 
 
 def _from_run(folder: RunFolder) -> Card:

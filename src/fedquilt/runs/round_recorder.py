@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from fedquilt.core.bounds import norms_from
+from fedquilt.core.tree import Weights
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.checkpoint import Checkpoints
+from fedquilt.runs.round_choices import Choices, choices_after, choices_of, is_over
 from fedquilt.runs.run_folder import RunFolder
+from fedquilt.runs.stopped_run import keep_network
 from fedquilt.training.method import State
 from fedquilt.training.rounds import Engine, Round, run_rounds
 from fedquilt.training.task import Task
@@ -25,6 +28,14 @@ class RoundMetrics:
     per_class_auc: dict[str, float | None]
 
 
+@dataclass(frozen=True)
+class RoundValidation:
+    """What the history keeps of a validated round, and the models that were validated."""
+
+    facts: Mapping[str, Any]  # see validation_result
+    models: Mapping[str, Weights]  # the global one, or each client's
+
+
 class CachedStates(Protocol):
     """Client states of an engine that may hold them back until they are written."""
 
@@ -36,7 +47,8 @@ class CachedStates(Protocol):
 class RoundRecorder:
     """Runs the remaining rounds and leaves each in the run's folder.
 
-    ``evaluate`` gets the server's state; ``further_facts`` are added to a round's record.
+    ``validate`` and ``evaluate`` get the server's state; a round that can be validated is not
+    evaluated on test images. ``further_facts`` are added to a round's record.
     """
 
     def __init__(
@@ -48,19 +60,26 @@ class RoundRecorder:
         evaluate: Callable[[State], RoundMetrics | None],
         further_facts: Callable[[], Record],
         checkpoint_every: int,
+        validate: Callable[[State], RoundValidation | None] = lambda server: None,
     ) -> None:
         self.checkpoints = Checkpoints(folder.checkpoints)
-        self._recipe, self._task, self._history = recipe, task, folder.history
+        self.choices: Choices = {}  # of each model, after the last recorded round
+        self._recipe, self._task = recipe, task
+        self._folder, self._history = folder, folder.history
         self._evaluate, self._further_facts = evaluate, further_facts
-        self._checkpoint_every = checkpoint_every
+        self._checkpoint_every, self._validate = checkpoint_every, validate
 
     def rounds(
         self, engine: Engine, server: State, first_round: int, states: CachedStates | None = None
     ) -> Iterator[tuple[State, Record]]:
         """Yield the server's state and the record of every round from ``first_round`` on."""
-        self._history.cut_to(first_round)
-        before = self._history.read()
+        before = [self._as_planned(each) for each in self._history.read()[:first_round]]
+        self._history.replace(before)
         engine.norms = norms_from(before[-1]) if before else {}
+        self.choices = choices_of(before, self._recipe)
+        if is_over(self.choices, self._recipe):
+            return
+        keep_network(self._folder, self._task)
         for round_ in run_rounds(
             self._recipe.method,
             self._task,
@@ -74,10 +93,23 @@ class RoundRecorder:
             # The record comes first: a checkpoint without it would leave a gap in the history.
             self._checkpoint(round_, states)
             yield round_.server, record
+            if is_over(self.choices, self._recipe):
+                return
 
     def _is_due(self, round_: Round, every: int) -> bool:
         done = round_.index + 1
         return done % every == 0 or done == self._task.round_count
+
+    def _as_planned(self, record: Record) -> Record:
+        """The record as if the run had been planned for its present length.
+
+        A shorter run evaluated its last round although it was not due.
+        """
+        number = record["round"]
+        if number == self._task.round_count or number % self._recipe.evaluation.every == 0:
+            return record
+        extra = ("validation", "per_class_auc")
+        return {key: value for key, value in record.items() if key not in extra} | {"metrics": None}
 
     def _record(self, round_: Round) -> Record:
         record: Record = {
@@ -90,15 +122,31 @@ class RoundRecorder:
             "metrics": None,
             **round_.bounds.facts(),
         }
-        due = self._is_due(round_, self._recipe.evaluation.every)
-        metrics = self._evaluate(round_.server) if due else None
-        if metrics is not None:
-            record["metrics"] = metrics.averages
-            record["per_class_auc"] = metrics.per_class_auc
+        if self._is_due(round_, self._recipe.evaluation.every):
+            record |= self._judged(round_)
         return record | self._further_facts()
 
+    def _judged(self, round_: Round) -> Record:
+        """Validate the round or, without a validation part, evaluate it."""
+        validation = self._validate(round_.server)
+        if validation is None:
+            metrics = self._evaluate(round_.server)
+            if metrics is None:
+                return {}
+            return {"metrics": metrics.averages, "per_class_auc": metrics.per_class_auc}
+        number = round_.index + 1
+        record: Record = {"round": number, "validation": validation.facts}
+        self.choices = choices_after(self.choices, record, self._recipe)
+        if number % self._recipe.evaluation.every == 0:  # a longer run compares it too
+            for name, weights in validation.models.items():
+                if name in self.choices and self.choices[name].best == number:
+                    self.checkpoints.keep_best(name, number, weights)
+        return {"validation": validation.facts}
+
     def _checkpoint(self, round_: Round, states: CachedStates | None) -> None:
-        is_saved = self._is_due(round_, self._checkpoint_every)
+        is_saved = self._is_due(round_, self._checkpoint_every) or is_over(
+            self.choices, self._recipe
+        )
         if is_saved or states is None or not states.caches_states:
             if states is not None:
                 states.write_states()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from fedquilt.data.allocation import Allocation
 from fedquilt.recipes.recipe import Recipe, recipe_from
 
 LOCK = ".claim"
+EXTENSIONS = ("rounds", "validation.patience")  # say how long a run is, not what a round does
 MODELS_AT_SITES = (
     "it holds no model: with this method every site has its own model, which never leaves the "
     "site; a site exports its model with: fedquilt site model KIT SITE_TOML --out FOLDER"
@@ -116,11 +118,29 @@ class RunFolder:
     def _check_same_recipe(self, recipe: Recipe) -> None:
         saved, given = self.read_json(self.recipe), recipe.to_dict()
         differing = sorted(_differences(saved, given, ""), key=_names_first)
-        if differing:
+        if differing and set(differing) <= set(EXTENSIONS):
+            self._check_extension(recipe, saved["rounds"])
+        elif differing:
             raise UserError(
                 f"{self.path} holds a run of another recipe; it differs in "
                 f"{', '.join(differing[:8])}. Resume with the same recipe (or with none: "
                 f"`fedquilt run --out {self.path} --resume`), or give another --out"
+            )
+
+    def _check_extension(self, recipe: Recipe, planned: int) -> None:
+        """Raise UserError unless this length gives the bits of a run that was planned so."""
+        done = len(self.history.read())
+        if recipe.rounds < done:
+            raise UserError(
+                f"{self.path} has {done} rounds already, so it cannot become a run of "
+                f"{recipe.rounds}; give at least {done}, or another folder with --out"
+            )
+        if recipe.rounds != planned and recipe.method.plans_by_round_count:
+            raise UserError(
+                f"the run in {self.path} was planned for {planned} rounds, and its rounds depend "
+                "on how many follow (a cosine schedule of the learning rate, or SphereFed's last "
+                f"round), so it cannot become a run of {recipe.rounds}; start a new one with "
+                "another --out"
             )
 
 
@@ -134,7 +154,9 @@ def _differences(one: Any, two: Any, place: str) -> list[str]:
             found
             for key in one.keys() | two.keys()
             for found in _differences(
-                one.get(key), two.get(key), f"{place}.{key}" if place else key
+                one.get(key, {} if isinstance(two.get(key), dict) else None),
+                two.get(key, {} if isinstance(one.get(key), dict) else None),
+                f"{place}.{key}" if place else key,
             )
         ]
     return [] if one == two else [place]
@@ -166,7 +188,7 @@ class History:
                 break
         return records
 
-    def cut_to(self, round_count: int) -> None:
-        """Drop the rounds after ``round_count``: no checkpoint holds them, so they are repeated."""
-        lines = [json.dumps(record) for record in self.read()[:round_count]]
+    def replace(self, records: Sequence[dict[str, Any]]) -> None:
+        """Write these records in place of all: those that no checkpoint holds are repeated."""
+        lines = [json.dumps(record) for record in records]
         write_bytes(self._path, "".join(line + "\n" for line in lines).encode())

@@ -105,13 +105,15 @@ def logits_size(images: int, classes: int, models: int) -> int:
     return 4 * images * classes * models
 
 
-def too_large(run: Path, size: int) -> str:
+def too_large(run: Path, size: int, part: Part = "test") -> str:
     """Return the notice of a run that does not write its scores unasked."""
-    return (
-        f"the scores of the test images would take {size / 1e6:,.0f} MB, more than "
-        f"{MAX_BYTES / 1e6:,.0f} MB, and are not kept; where you need them: "
-        f"fedquilt evaluate {run} --keep-scores"
+    text = (
+        f"the scores of the {part} images would take {size / 1e6:,.0f} MB, more than "
+        f"{MAX_BYTES / 1e6:,.0f} MB, and are not kept"
     )
+    if part != "test":
+        return text
+    return f"{text}; where you need them: fedquilt evaluate {run} --keep-scores"
 
 
 def scores_path(run: Path, part: Part = "test") -> Path:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load_file
 from torch import Tensor
 
-from fedquilt.core.atomic_files import write_bytes, write_json
 from fedquilt.core.errors import UserError, nearest
 from fedquilt.core.tree import Weights
 from fedquilt.data.augmentation.views import Preprocessing, Views, normalise
@@ -21,39 +21,21 @@ from fedquilt.data.images.bad_image import BadImage
 from fedquilt.data.images.decoding import Decoding, decode_image
 from fedquilt.metrics.evaluation import predict_logits
 from fedquilt.models.heads.ladm import attention_maps
-from fedquilt.models.lora import without_lora
-from fedquilt.models.network import Network, Output, read_weights, write_weights
-from fedquilt.recipes.recipe import Recipe
+from fedquilt.models.network import Network, Output, write_weights
 from fedquilt.runs.assessment import GLOBAL
-from fedquilt.runs.model_card import Card, decoding, model_spec, new_card, read_card
+from fedquilt.runs.model_card import (
+    Card,
+    Which,
+    card_of,
+    decoding,
+    model_spec,
+    read_card,
+)
 from fedquilt.runs.run_folder import MODELS_AT_SITES, RunFolder
+from fedquilt.runs.stopped_run import is_stopped, write_stopped_models
 from fedquilt.training.task import Task
 
-
-def save_models(
-    folder: RunFolder, recipe: Recipe, task: Task, models: Mapping[str, Weights]
-) -> None:
-    """Write the weights of the global model or of each client's, and the model card."""
-    models = {name: whole_weights(task, weights) for name, weights in models.items()}
-    files = {}
-    for place, (name, weights) in enumerate(models.items()):
-        file = "model.safetensors" if name == GLOBAL else f"models/client-{place:04d}.safetensors"
-        files[name] = file
-        path = folder.path / file
-        path.parent.mkdir(exist_ok=True)
-        write_bytes(path, save({key: value.cpu().contiguous() for key, value in weights.items()}))
-    write_json(folder.model, new_card(folder, recipe, task, models, files))
-
-
-def whole_weights(task: Task, trained: Weights) -> Weights:
-    """Return the weights of a plain network: the trained ones, and those that stayed as built."""
-    if task.model.train == "all":
-        return trained
-    network = task.build_network()
-    write_weights(network, trained)
-    state = without_lora(network) if task.model.train == "lora" else network.state_dict()
-    plain_task = replace(task, model=task.model.for_loading())
-    return {name: state[name] for name in read_weights(plain_task.build_network())}
+log = logging.getLogger(__name__)
 
 
 def load_weights(folder: RunFolder, card: Card, name: str) -> Weights:
@@ -69,13 +51,16 @@ class TrainedModels:
     """
 
     folder: RunFolder
+    which: Which | None = None  # of the best or the last round; None: the one that is served
 
     @cached_property
     def card(self) -> Card:
         """What the model predicts and expects; see ``runs/model_card.py``."""
         if self.folder.result.exists() and not self.folder.model.exists():
             raise UserError(f"{self.folder.path} is a finished study; {MODELS_AT_SITES}")
-        return read_card(self.folder)
+        if is_stopped(self.folder):
+            log.warning("%s", write_stopped_models(self.folder))
+        return card_of(read_card(self.folder), self.which, self.folder.path)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -207,9 +192,9 @@ class TrainedModels:
         )
 
 
-def open_models(path: str | Path) -> TrainedModels:
-    """Open the models in a run folder or an exported folder."""
+def open_models(path: str | Path, which: Which | None = None) -> TrainedModels:
+    """Open the models in a run folder or an exported folder, by default those that are served."""
     folder = RunFolder(Path(path))
     if not folder.path.is_dir():
         raise UserError(f"there is no run folder {path}")
-    return TrainedModels(folder)
+    return TrainedModels(folder, which)

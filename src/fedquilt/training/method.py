@@ -97,6 +97,11 @@ class Method(ABC):
         return {}
 
     @property
+    def plans_by_round_count(self) -> bool:
+        """Whether a round depends on how many follow it, so that a run cannot be extended."""
+        return self.training.schedule != "constant"
+
+    @property
     def kept_parts(self) -> Mapping[str, DeclaredPart]:
         """Those that the server keeps and broadcasts."""
         return {name: part for name, part in self.parts.items() if part.start is not None}

@@ -84,4 +84,4 @@ def test_scores_can_be_written_again(personal: Run):
 def test_scores_are_of_all_models_on_the_test_images(personal: Run):
     result = evaluate(personal, "--keep-scores", "--client", "client-1")
     assert result.exit_code != 0
-    assert "leave out --data and --client" in result.stderr
+    assert "leave out --data, --client and --model" in result.stderr

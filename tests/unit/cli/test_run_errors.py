@@ -66,9 +66,10 @@ def test_existing_folder_without_resume():
 
 def test_resume_with_another_recipe():
     make_run(Path("begun"), "fedavg")
-    write_recipe(Path("other.json"), "fedavg", rounds=7)
+    write_recipe(Path("other.json"), "fedavg", rounds=7, seed=1)
     message = complaint("other.json", "--out", "begun", "--resume")
-    assert "holds a run of another recipe; it differs in rounds." in message
+    assert "holds a run of another recipe; it differs in rounds, seed." in message
+    assert "has 2 rounds already" in complaint("--out", "begun", "--resume", "--rounds", "1")
     changed = complaint("--out", "begun", "--resume", "--set", "method.mu=3")
     assert "has no field 'mu'" in changed
 

@@ -1,4 +1,4 @@
-"""history.jsonl: append, read, and cut to the rounds of a checkpoint."""
+"""history.jsonl: append, read, and replace."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_last_line_without_newline_is_not_joined_with_the_next(tmp_path):
     history = History(path)
     history.append({"round": 1})
     path.write_bytes(path.read_bytes()[:-1])
-    history.cut_to(len(history.read()))
+    history.replace(history.read())
     history.append({"round": 2})
     assert history.read() == [{"round": 1}, {"round": 2}]
 
@@ -64,7 +64,7 @@ def test_cutting_keeps_the_first_rounds(tmp_path):
     history = History(tmp_path / "history.jsonl")
     for number in range(1, 6):
         history.append({"round": number, "loss": 0.1 + 0.2})
-    history.cut_to(3)
+    history.replace(history.read()[:3])
     assert [record["round"] for record in history.read()] == [1, 2, 3]
     assert history.read()[0]["loss"] == 0.1 + 0.2  # every digit
 
@@ -72,12 +72,12 @@ def test_cutting_keeps_the_first_rounds(tmp_path):
 def test_cutting_to_more_than_there_is_keeps_all(tmp_path):
     history = History(tmp_path / "history.jsonl")
     history.append({"round": 1})
-    history.cut_to(5)
+    history.replace(history.read()[:5])
     assert history.read() == [{"round": 1}]
 
 
 def test_cutting_a_missing_history_creates_an_empty_one(tmp_path):
     history = History(tmp_path / "history.jsonl")
-    history.cut_to(0)
+    history.replace(history.read()[:0])
     assert history.read() == []
     assert [path.name for path in tmp_path.iterdir()] == ["history.jsonl"]

@@ -14,7 +14,7 @@ from support.tiny_runs import CLIENTS, make_run
 
 from fedquilt.core.errors import UserError
 from fedquilt.data.dataset import MultiLabelDataset
-from fedquilt.runs import experiment
+from fedquilt.runs import run_end
 from fedquilt.runs.finished_run import Run
 from fedquilt.runs.scores import Scores, logits_size, read_scores, scores_path, write_scores
 
@@ -144,7 +144,7 @@ def test_a_run_keeps_each_clients_scores(tmp_path: Path):
 
 
 def test_large_scores_are_written_on_request_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(experiment, "MAX_BYTES", 4 * 40 * 3 - 1)  # a byte less than they take
+    monkeypatch.setattr(run_end, "MAX_BYTES", 4 * 40 * 3 - 1)  # a byte less than they take
     run = make_run(tmp_path / "run")
     assert not scores_path(run.path).exists()
     with pytest.raises(UserError, match="--keep-scores"):

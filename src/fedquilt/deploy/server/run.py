@@ -31,8 +31,8 @@ from fedquilt.runs.assessment import GLOBAL
 from fedquilt.runs.intervals import result_intervals
 from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder, bound_notices
 from fedquilt.runs.run_folder import RunFolder
+from fedquilt.runs.saved_models import save_models
 from fedquilt.runs.scores import MAX_BYTES, Scores, logits_size, too_large, write_scores
-from fedquilt.runs.trained_models import save_models
 from fedquilt.training.client import Workspace
 from fedquilt.training.method import State
 from fedquilt.training.rounds import start_server

@@ -20,7 +20,7 @@ from fedquilt.deploy.study import AT_SITES, Study
 from fedquilt.runs.assessment import GLOBAL
 from fedquilt.runs.object_store import DamagedObject, ObjectStore
 from fedquilt.runs.run_folder import RunFolder
-from fedquilt.runs.trained_models import save_models
+from fedquilt.runs.saved_models import save_models
 from fedquilt.training.method import Method, State
 
 # own: this site's only; global: the same for all sites; part: the part of a global model that

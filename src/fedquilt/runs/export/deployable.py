@@ -88,7 +88,12 @@ def single_card(models: TrainedModels, client: str | None) -> Card:
     """Describe one of the models as if it were the only one; whose it is is not told."""
     name, card = models.model_name(client), models.card
     annotated = card["annotated"].get(name, card["classes"])
-    return card | {"files": {"global": "model.safetensors"}, "annotated": {"global": annotated}}
+    served = {key: value for key, value in card.get("served", {}).items() if key != "rounds"}
+    rounds = card.get("served", {}).get("rounds", {})  # by client, whose names stay here
+    if name in rounds:
+        served["round"] = rounds[name]
+    own = {"files": {"global": "model.safetensors"}, "annotated": {"global": annotated}}
+    return card | own | ({"served": served} if served else {})
 
 
 def calibration_lines(card: Card) -> list[tuple[float, float] | None]:

@@ -1,0 +1,89 @@
+"""The validation of a simulation's round, with the parts that the sites of a study would send."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from fedquilt.core.totals import Accumulator
+from fedquilt.core.tree import Weights
+from fedquilt.data.client_data import ClientData
+from fedquilt.engines.sequential import SequentialEngine
+from fedquilt.metrics.evaluation import predict_logits
+from fedquilt.privacy.site_validation import (
+    expected_validation,
+    validation_parts,
+    validation_result,
+)
+from fedquilt.runs.assessment import GLOBAL
+from fedquilt.runs.simulation import Simulation
+
+BATCH = 256
+
+
+def validate(
+    simulation: Simulation, engine: SequentialEngine, models: Mapping[str, Weights], min_cell: int
+) -> dict[str, Any]:
+    """Return what the history keeps of a validated round.
+
+    A global model is judged by all clients together. A client's own model is judged by that client
+    alone, so no floor applies; ``by_client`` holds the results, and the rest are their means.
+    """
+    clients = {name: data for name, data in sorted(simulation.validation.items()) if len(data)}
+    if GLOBAL in models:
+        return _judged_by(simulation, engine, models[GLOBAL], clients, min_cell)
+    own = {
+        name: _judged_by(simulation, engine, models[name], {name: data}, 0)
+        for name, data in clients.items()
+        if name in models
+    }
+    return {
+        metric: _mean(found[metric] for found in own.values()) for metric in ("site_auc", "loss")
+    } | {
+        "per_class_auc": {
+            name: _mean(found["per_class_auc"][name] for found in own.values())
+            for name in simulation.task.classes
+        },
+        "by_client": {
+            name: {metric: found[metric] for metric in ("site_auc", "loss")}
+            for name, found in own.items()
+        },
+    }
+
+
+def _judged_by(
+    simulation: Simulation,
+    engine: SequentialEngine,
+    weights: Weights,
+    clients: Mapping[str, ClientData],
+    min_cell: int,
+) -> dict[str, Any]:
+    classes = simulation.task.classes
+    accumulator = Accumulator(expected_validation(len(classes)), len(clients))
+    for name, data in clients.items():
+        logits = validation_logits(simulation, engine, weights, data)
+        accumulator.add(name, validation_parts(logits, data, min_cell))
+    return validation_result(accumulator.totals(), classes)
+
+
+def validation_logits(
+    simulation: Simulation, engine: SequentialEngine, weights: Weights, data: ClientData
+) -> Tensor:
+    """Return the logits (n, C) of one client's validation images."""
+    workspace = engine.workspace
+    return predict_logits(
+        workspace.forward,
+        weights,
+        data.images[data.indices],
+        simulation.task,
+        batch_size=BATCH,
+        device=workspace.device,
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    defined = [value for value in values if value is not None]
+    return statistics.fmean(defined) if defined else None

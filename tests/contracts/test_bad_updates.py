@@ -13,7 +13,8 @@ import torch
 from support.tiny_federation import METHOD_NAMES, make_federation, make_method
 from torch import Tensor
 
-from fedquilt.core.bounds import Bounds, OutOfBounds, cell_norms
+from fedquilt.core.bounds import Bounds, OutOfBounds
+from fedquilt.core.norms import norms_by_weight
 from fedquilt.core.payload import Gather, Mean, Part, Sum, Update, addressed, weight_of
 from fedquilt.core.totals import Accumulator, Totals
 from fedquilt.core.tree import leaves, same_bits, tree_map, unflatten
@@ -206,7 +207,7 @@ def test_a_part_far_larger_than_the_others_is_refused(name: str, case: str) -> N
 
 def counts(part: Part) -> bool:
     """Whether the changed entries of the part weigh anything."""
-    return bool((cell_norms(part) > 1e30).any()) or bool((cell_norms(part) > 0).all())
+    return bool((norms_by_weight(part) > 1e30).any()) or bool((norms_by_weight(part) > 0).all())
 
 
 @pytest.mark.parametrize("name", METHOD_NAMES)

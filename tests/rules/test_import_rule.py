@@ -19,8 +19,8 @@ FOLDERS = (
 # In these two folders the order of the files counts as well.
 CORE = (
     *("shown_text", "errors", "registry", "seeding", "version", "tree", "payload"),
-    *("validation", "bounds", "fixed_point", "aggregation_rules", "totals", "atomic_files"),
-    *("settings", "child_process"),
+    *("validation", "norms", "bounds", "fixed_point", "aggregation_rules", "totals"),
+    *("atomic_files", "settings", "child_process"),
 )
 TRAINING = (
     *("task", "provenance", "parts", "activity", "advice", "local_training", "schedules"),

@@ -16,19 +16,25 @@ import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
-from fedquilt.core.payload import Gather, Mean, Part, Update, over_leading_axes, weight_of
-from fedquilt.core.tree import Tree, leaves, tree_map
+from fedquilt.core.norms import (
+    ROUNDED,
+    Norms,
+    median_norms,
+    norms_by_weight,
+    rounded,
+    scaled,
+    whole_norm,
+)
+from fedquilt.core.payload import Gather, Mean, Part, Update, weight_of
+from fedquilt.core.tree import leaves, tree_map
 from fedquilt.core.validation import RefusedUpdate
 
 FEW = 3  # norms from which a median says something about one of them
 HELD = 8  # updates that a round keeps until it has a first median
 SLACK = 1e-6  # weights may be counts in float32
-DIGITS = 6  # of a median, so that rounding of a norm decides nothing
 UNCOMPARED = 1e9  # the largest norm of a part that no other client's can be compared with
-ROUNDED = 10.0 ** (1 - DIGITS)
 
 WeightLimit: TypeAlias = Callable[[str, str], float]  # (client, part) -> the largest weight
-Norms: TypeAlias = Mapping[str, Tensor]  # by part; 0 where none is known
 
 
 class OutOfBounds(RefusedUpdate):
@@ -75,36 +81,6 @@ def norms_from(facts: Mapping[str, Any]) -> Norms:
     """The medians in what :meth:`BoundsReport.facts` returned."""
     found = facts.get("norms", {})
     return {part: torch.tensor(norm, dtype=torch.float64) for part, norm in found.items()}
-
-
-def cell_norms(part: Part) -> Tensor:
-    """The norm over all tensors of a part, on the host; of a mean, one for each of its weights.
-
-    Cells without weight have norm 0: their values do not count.
-    """
-    weight = weight_of(part) if isinstance(part, Mean) else torch.zeros(())
-    found = [
-        torch.linalg.vector_norm(leaf.reshape(*weight.shape, -1), dim=-1, dtype=torch.float64)
-        for _, leaf in leaves(part.value)
-        if leaf.is_floating_point() and leaf.numel()
-    ]
-    if not found:
-        return torch.zeros(weight.shape, dtype=torch.float64)
-    norms: Tensor = torch.linalg.vector_norm(torch.stack(found), dim=0).cpu()
-    if isinstance(part, Mean) and weight.ndim:
-        norms = torch.where(weight.cpu() > 0, norms, 0.0)
-    return norms
-
-
-def median_norms(norms: Tensor) -> Tensor:
-    """The lower median over the first axis of those above 0; 0 where there is none."""
-    median = torch.where(norms > 0, norms, math.nan).nanmedian(0).values
-    return _rounded(torch.where(median.isnan(), 0.0, median))
-
-
-def _rounded(norms: Tensor) -> Tensor:
-    rounded = [float(f"{norm:.{DIGITS}g}") for norm in norms.reshape(-1).tolist()]
-    return torch.tensor(rounded, dtype=torch.float64).reshape(norms.shape)
 
 
 class RoundBounds:
@@ -166,7 +142,7 @@ class RoundBounds:
         if self.settings.beyond == "accept":
             return
         for name, largest in self.settings.max_norms.items():
-            norm = _whole(cell_norms(update[name])) if name in update else 0.0
+            norm = whole_norm(norms_by_weight(update[name])) if name in update else 0.0
             if not norm <= largest and self.settings.beyond == "refuse":
                 raise OutOfBounds(
                     f"client {client!r}, part {name!r}: its norm of {norm:g} is above the agreed "
@@ -228,7 +204,7 @@ class RoundBounds:
         return self.settings.beyond == "clip"
 
     def _norm_of(self, name: str, part: Part) -> Tensor:
-        norms = cell_norms(part)
+        norms = norms_by_weight(part)
         if self._is_clipping:
             return norms
         norm: Tensor = torch.linalg.vector_norm(norms)
@@ -251,7 +227,7 @@ class RoundBounds:
         return max(before, sent[0]) if before > 0 and sent else math.inf
 
     def _clip(self, client: str, name: str, part: Part) -> Part:
-        norm = cell_norms(part)
+        norm = norms_by_weight(part)
         if name in self.settings.max_norms:
             whole = torch.linalg.vector_norm(norm)
             scale = (self.settings.max_norms[name] / whole).clamp(max=1.0)
@@ -265,7 +241,7 @@ class RoundBounds:
         if not bool((scale < 1).any()):
             return part
         self._note_clipped(client, name)
-        return replace(part, value=_scaled(part.value, scale))
+        return replace(part, value=scaled(part.value, scale))
 
     def _medians(self, *, every: bool = False) -> dict[str, Tensor]:
         """The medians of this round by part, without updates that were refused."""
@@ -275,7 +251,7 @@ class RoundBounds:
             sent = torch.stack([norms[part] for norms in counted if part in norms])
             few = not self._is_clipping and int((sent > 0).sum()) < FEW
             # Two honest clients may differ: with so few, the larger norm is the safe one.
-            median = _rounded(sent.amax(0)) if few else median_norms(sent)
+            median = rounded(sent.amax(0)) if few else median_norms(sent)
             if bool((median > 0).any()):
                 medians[part] = median
         return medians
@@ -283,7 +259,7 @@ class RoundBounds:
     def _largest(self) -> str:
         medians = self._medians(every=True)
         found = [
-            (_whole(norm) / _whole(medians[part]), client, part, _whole(norm))
+            (whole_norm(norm) / whole_norm(medians[part]), client, part, whole_norm(norm))
             for client, norms in self._norms.items()
             for part, norm in norms.items()
             if part in medians
@@ -306,19 +282,3 @@ def _weights(part: Part) -> Tensor:
     if isinstance(part, Gather) and part.is_weight:
         return torch.cat([leaf.reshape(-1).double() for _, leaf in leaves(part.value)])
     return torch.zeros(0)
-
-
-def _scaled(value: Tree, scale: Tensor) -> Tree:
-    scaled: Tree = tree_map(
-        lambda leaf: (
-            (leaf.double() * over_leading_axes(scale.to(leaf.device), leaf)).to(leaf.dtype)
-            if leaf.is_floating_point()
-            else leaf
-        ),
-        value,
-    )
-    return scaled
-
-
-def _whole(norms: Tensor) -> float:
-    return float(torch.linalg.vector_norm(norms))

@@ -9,7 +9,8 @@ from typing import ClassVar
 import torch
 
 from fedquilt.core.aggregation_rules import PLAIN_RULES, AggregationRules
-from fedquilt.core.bounds import Norms, OutOfBounds
+from fedquilt.core.bounds import OutOfBounds
+from fedquilt.core.norms import Norms
 from fedquilt.core.payload import Update, addressed
 from fedquilt.core.totals import Accumulator, Totals
 from fedquilt.core.tree import Weights

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from fedquilt.core.bounds import HELD, Bounds, Norms, RoundBounds
+from fedquilt.core.bounds import HELD, Bounds, RoundBounds
+from fedquilt.core.norms import Norms
 from fedquilt.training.client import LOSS_PART
 from fedquilt.training.method import Method
 from fedquilt.training.task import Task

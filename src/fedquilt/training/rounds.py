@@ -9,8 +9,9 @@ from typing import Protocol
 
 import torch
 
-from fedquilt.core.bounds import BoundsReport, Norms
+from fedquilt.core.bounds import BoundsReport
 from fedquilt.core.errors import UserError
+from fedquilt.core.norms import Norms
 from fedquilt.core.payload import Mean, Update, addressed, broadcast_bytes
 from fedquilt.core.seeding import generator_for
 from fedquilt.core.totals import Totals

@@ -12,17 +12,9 @@ import pytest
 import torch
 from torch import tensor
 
-from fedquilt.core.bounds import (
-    HELD,
-    Bounds,
-    Norms,
-    OutOfBounds,
-    RoundBounds,
-    cell_norms,
-    median_norms,
-    norms_from,
-)
+from fedquilt.core.bounds import HELD, Bounds, OutOfBounds, RoundBounds, norms_from
 from fedquilt.core.errors import UserError
+from fedquilt.core.norms import Norms, median_norms, norms_by_weight
 from fedquilt.core.payload import Gather, Mean, Sum, Update
 from fedquilt.core.totals import Accumulator, Totals
 from fedquilt.core.tree import same_bits
@@ -71,7 +63,7 @@ def plain(updates: Sequence[Update]) -> Totals:
 
 
 def test_norms_and_their_median_as_printed() -> None:
-    norms = torch.stack([cell_norms(mean(value)["x"]) for value in FIVE])
+    norms = torch.stack([norms_by_weight(mean(value)["x"]) for value in FIVE])
     assert [round(norm, 4) for norm in norms.tolist()] == [1.0, 1.2042, 0.8062, 1.0198, 11.1803]
     assert round(float(median_norms(norms)), 4) == 1.0198
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedquilt.core.bounds import Norms, RoundBounds
+from fedquilt.core.bounds import RoundBounds
 from fedquilt.core.fixed_point import Scales
+from fedquilt.core.norms import Norms
 from fedquilt.core.payload import PerClient, Update, addressed
 from fedquilt.core.totals import Totals
 from fedquilt.core.version import VERSION

@@ -1,0 +1,67 @@
+"""Norms of the parts of an update, their medians, and parts scaled to a smaller norm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from fedquilt.core.payload import Mean, Part, over_leading_axes, weight_of
+from fedquilt.core.tree import Tree, leaves, tree_map
+
+DIGITS = 6  # of a median, so that rounding of a norm decides nothing
+ROUNDED = 10.0 ** (1 - DIGITS)
+
+Norms: TypeAlias = Mapping[str, Tensor]  # by part; 0 where none is known
+
+
+def norms_by_weight(part: Part) -> Tensor:
+    """The norm over all tensors of a part, on the host; of a mean, one for each of its weights.
+
+    Entries without weight have norm 0: their values do not count.
+    """
+    weight = weight_of(part) if isinstance(part, Mean) else torch.zeros(())
+    found = [
+        torch.linalg.vector_norm(leaf.reshape(*weight.shape, -1), dim=-1, dtype=torch.float64)
+        for _, leaf in leaves(part.value)
+        if leaf.is_floating_point() and leaf.numel()
+    ]
+    if not found:
+        return torch.zeros(weight.shape, dtype=torch.float64)
+    norms: Tensor = torch.linalg.vector_norm(torch.stack(found), dim=0).cpu()
+    if isinstance(part, Mean) and weight.ndim:
+        norms = torch.where(weight.cpu() > 0, norms, 0.0)
+    return norms
+
+
+def whole_norm(norms: Tensor) -> float:
+    """The norm of a whole part, from those of its weights."""
+    return float(torch.linalg.vector_norm(norms))
+
+
+def median_norms(norms: Tensor) -> Tensor:
+    """The lower median over the first axis of those above 0; 0 where there is none."""
+    median = torch.where(norms > 0, norms, math.nan).nanmedian(0).values
+    return rounded(torch.where(median.isnan(), 0.0, median))
+
+
+def rounded(norms: Tensor) -> Tensor:
+    """Round to ``DIGITS`` significant digits."""
+    found = [float(f"{norm:.{DIGITS}g}") for norm in norms.reshape(-1).tolist()]
+    return torch.tensor(found, dtype=torch.float64).reshape(norms.shape)
+
+
+def scaled(value: Tree, scale: Tensor) -> Tree:
+    """Multiply by a factor for each leading entry; integers are left unchanged."""
+    made: Tree = tree_map(
+        lambda leaf: (
+            (leaf.double() * over_leading_axes(scale.to(leaf.device), leaf)).to(leaf.dtype)
+            if leaf.is_floating_point()
+            else leaf
+        ),
+        value,
+    )
+    return made

@@ -20,7 +20,7 @@ from fedquilt.methods.fedirm import FedIRM
 from fedquilt.models.teacher import training_mode_output
 from fedquilt.training.client import Workspace, run_client
 from fedquilt.training.rounds import start_server
-from fedquilt.training.schedules import gaussian_ramp
+from fedquilt.training.warm_up import gaussian_ramp
 
 P = tensor([[0.9, 0.2], [0.5, 0.6]], dtype=torch.float64)
 Q = tensor([[0.8, 0.3], [0.5, 0.4]], dtype=torch.float64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedquilt.training.schedules import gaussian_ramp
+from fedquilt.training.warm_up import gaussian_ramp
 
 
 @pytest.mark.parametrize(

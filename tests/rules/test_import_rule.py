@@ -23,7 +23,7 @@ CORE = (
     *("atomic_files", "settings", "child_process"),
 )
 TRAINING = (
-    *("task", "provenance", "parts", "activity", "advice", "local_training", "schedules"),
+    *("task", "provenance", "parts", "activity", "advice", "local_training"),
     *("local_optimizer", "server_optimizer", "method", "averaging", "warm_up", "whole_models"),
     *("client_step", "client", "agreed_bounds", "agreed_scales", "new_model", "rounds"),
 )

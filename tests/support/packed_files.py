@@ -104,7 +104,7 @@ def mnist_images(first: int, count: int) -> NDArray[np.uint8]:
 def write_mnist(folder: Path, monkeypatch: pytest.MonkeyPatch, *, packed: bool = True) -> Path:
     """Write 80 training and 40 test digits, and make the loader expect these counts."""
     counts = {"train": 80, "test": 40}
-    monkeypatch.setattr("fedquilt.data.sources.mnist.files.COUNTS", counts)
+    monkeypatch.setattr("fedquilt.data.sources.mnist.load.COUNTS", counts)
     folder.mkdir(parents=True, exist_ok=True)
     for split, prefix, first in (("train", "train", 0), ("test", "t10k", 80)):
         count = counts[split]

@@ -106,7 +106,7 @@ class FolderOptions:
         """Use columns named site, patient or split for what they are, and say so."""
         if self.labels is None:
             return self
-        from fedquilt.data.label_files.recognised import recognised_columns
+        from fedquilt.data.label_files.csv_rows import recognised_columns
 
         named = (self.site_column, self.patient_column, self.split_column)
         others = (*(names_of(self.classes) or ()), *(names_of(self.ignore_columns) or ()))

@@ -23,9 +23,8 @@ from fedquilt.training.advice import warmup_never_ended
 from fedquilt.training.method import Local, State
 from fedquilt.training.parts import DeclaredPart, per_class_mean
 from fedquilt.training.provenance import Provenance
-from fedquilt.training.schedules import gaussian_ramp
 from fedquilt.training.task import Task
-from fedquilt.training.warm_up import WARM_UP, WarmUpAveraging
+from fedquilt.training.warm_up import WARM_UP, WarmUpAveraging, gaussian_ramp
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,8 +22,8 @@ from fedquilt.training.activity import Activity, RunSize, distilled
 from fedquilt.training.averaging import WeightedAveraging, change_of
 from fedquilt.training.method import Local, State
 from fedquilt.training.provenance import Provenance
-from fedquilt.training.schedules import gaussian_ramp
 from fedquilt.training.task import Task
+from fedquilt.training.warm_up import gaussian_ramp
 from fedquilt.training.whole_models import distance_aware_mean, require_sample_weights, whole_model
 
 

@@ -20,7 +20,7 @@ from fedquilt.training.activity import Activity, RunSize, distilled
 from fedquilt.training.averaging import HeadRows, WeightedAveraging, mean_change, moved_buffers
 from fedquilt.training.method import Local, State
 from fedquilt.training.parts import DeclaredPart, head_rows_mean
-from fedquilt.training.schedules import gaussian_ramp
+from fedquilt.training.warm_up import gaussian_ramp
 
 
 @dataclass(frozen=True, kw_only=True)

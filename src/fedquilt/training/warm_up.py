@@ -1,7 +1,8 @@
-"""WarmUpAveraging: averaging that trains on annotated labels only in its first rounds."""
+"""The first rounds: a warm-up on annotated labels only, and the ramp of a loss weight."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,6 +13,14 @@ from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Stage
 
 WARM_UP = "warm-up"  # the name of the stage of these rounds
+
+
+def gaussian_ramp(round_index: int, start: int, end: int) -> float:
+    """Rise from exp(-5) up to round ``start`` to 1 from round ``end`` on; 1 if they are equal."""
+    if end == start:
+        return 1.0
+    missing = 1.0 - (min(max(round_index, start), end) - start) / (end - start)
+    return math.exp(-5.0 * missing**2)
 
 
 @dataclass(frozen=True, kw_only=True)

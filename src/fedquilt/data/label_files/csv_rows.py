@@ -11,7 +11,7 @@ import codecs
 import csv
 import io
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,7 @@ MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 
+ROLES = ("site", "patient", "split")  # recognised by the name of the column alone
 MEANINGS = {  # column names that mean the same as a role
     "image": "filename file file_name path filepath image_path image_name image_file image_id "
     "image_index img img_name picture name id",
@@ -121,6 +122,19 @@ def read_rows(path: Path, required: str, problems: Problems) -> CsvRows | None:
     if not found.rows and not problems:
         problems.add(EMPTY, "only a header was found")
     return found if _is_header_valid(found.header, required, problems) else None
+
+
+def recognised_columns(path: Path, image_column: str, taken: Collection[str]) -> dict[str, str]:
+    """Return the column of each role that is named like it; ``taken`` has another use.
+
+    Case does not matter. A file that cannot be read has none: reading it again reports why.
+    """
+    rows = read_rows(path, image_column, Problems())
+    if rows is None:
+        return {}
+    free = [name for name in rows.header if name != image_column and name not in taken]
+    by_role = {name.casefold(): name for name in reversed(free)}
+    return {role: by_role[role] for role in ROLES if role in by_role}
 
 
 def _text_of(path: Path, problems: Problems) -> str | None:

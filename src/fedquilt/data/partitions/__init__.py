@@ -7,7 +7,7 @@ PARTITIONS: dict[str, str] = {
     "dirichlet-presence": "fedquilt.data.partitions.dirichlet_presence:DirichletPresence",
     "iid": "fedquilt.data.partitions.iid:Iid",
     "k-modes": "fedquilt.data.partitions.k_modes:KModes",
-    "label-count-dirichlet": "fedquilt.data.partitions.label_count_dirichlet:LabelCountDirichlet",
+    "label-count-dirichlet": "fedquilt.data.partitions.dirichlet:LabelCountDirichlet",
     "natural": "fedquilt.data.partitions.natural:Natural",
     "positive-only": "fedquilt.data.partitions.positive_only:PositiveOnly",
 }

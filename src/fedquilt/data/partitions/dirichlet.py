@@ -1,4 +1,4 @@
-"""The single-label Dirichlet partition of FedVLS and MOON."""
+"""Dirichlet shares: of every class (FedVLS, MOON), or of every number of findings (FedMLP)."""
 
 from __future__ import annotations
 
@@ -33,4 +33,27 @@ class Dirichlet(Partition):
             attempts=self.attempts,
             stop_at_mean=True,
             seed=seed_for(seed, "partition", "dirichlet"),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelCountDirichlet(Partition):
+    """Splits the images with each number of positives over the clients in Dirichlet shares.
+
+    So clients differ in the number of findings per image.
+    """
+
+    clients: int
+    concentration: float  # alpha: small is skewed, large is even
+    smallest_client: int = 1  # draw again until every client has this many images
+    attempts: int = 100
+
+    def assign(self, data: LabelView, seed: int) -> Assignment:
+        return spread_strata(
+            annotated_positives(data).sum(axis=1),
+            clients=self.clients,
+            concentration=self.concentration,
+            smallest_client=self.smallest_client,
+            attempts=self.attempts,
+            seed=seed_for(seed, "partition", "label-count-dirichlet"),
         )

@@ -13,11 +13,10 @@ from support.label_table import random_table, table
 from fedquilt.core.errors import UserError
 from fedquilt.core.registry import find
 from fedquilt.data.partitions import PARTITIONS
-from fedquilt.data.partitions.dirichlet import Dirichlet
+from fedquilt.data.partitions.dirichlet import Dirichlet, LabelCountDirichlet
 from fedquilt.data.partitions.dirichlet_presence import DirichletPresence
 from fedquilt.data.partitions.iid import Iid
 from fedquilt.data.partitions.k_modes import KModes
-from fedquilt.data.partitions.label_count_dirichlet import LabelCountDirichlet
 from fedquilt.data.partitions.natural import Natural
 from fedquilt.data.partitions.partition import Partition
 from fedquilt.data.partitions.positive_only import PositiveOnly

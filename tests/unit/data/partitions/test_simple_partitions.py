@@ -11,9 +11,8 @@ import torch
 from support.label_table import random_table, table
 
 from fedquilt.core.errors import UserError
-from fedquilt.data.partitions.dirichlet import Dirichlet
+from fedquilt.data.partitions.dirichlet import Dirichlet, LabelCountDirichlet
 from fedquilt.data.partitions.iid import Iid
-from fedquilt.data.partitions.label_count_dirichlet import LabelCountDirichlet
 from fedquilt.data.partitions.natural import Natural
 from fedquilt.data.partitions.partition import DROPPED
 from fedquilt.data.partitions.positive_only import PositiveOnly

@@ -20,9 +20,11 @@ from support.packed_files import (
 )
 
 from fedquilt.core.errors import UserError
-from fedquilt.data.sources.composites.cifar10 import Cifar10Composites
-from fedquilt.data.sources.composites.dermamnist import DermaMnistComposites
-from fedquilt.data.sources.composites.mnist import MnistComposites
+from fedquilt.data.sources.composites.load import (
+    Cifar10Composites,
+    DermaMnistComposites,
+    MnistComposites,
+)
 from fedquilt.data.sources.composites.paint import paint_rows
 from fedquilt.data.sources.composites.plan import Layout, draw_plan, rolled, towards_centre
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.scale.made_up import Size, made_up
+from benchmarks.scale.synthetic import Size, made_up
 from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.recipes.recipe import Recipe, recipe_from
 from fedquilt.reports.html.run_report import try_run_report

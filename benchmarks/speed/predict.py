@@ -33,7 +33,7 @@ from fedquilt.core.settings import plain
 from fedquilt.models.network import Network, read_weights
 from fedquilt.models.spec import ModelSpec
 from fedquilt.reports.prediction_file import prediction_file
-from fedquilt.runs.model_card import FORMAT
+from fedquilt.runs.model_json import FORMAT
 from fedquilt.runs.predictions import predict_files
 from fedquilt.runs.trained_models import TrainedModels, open_models
 

@@ -18,7 +18,7 @@ from fedquilt.core.norms import norms_by_weight
 from fedquilt.core.payload import Gather, Mean, Part, Sum, Update, addressed, weight_of
 from fedquilt.core.totals import Accumulator, Totals
 from fedquilt.core.tree import leaves, same_bits, tree_map, unflatten
-from fedquilt.core.validation import RefusedUpdate
+from fedquilt.core.update_checks import RefusedUpdate
 from fedquilt.privacy.unannotated_rows import annotator_parts, check_unannotated_rows
 from fedquilt.training.agreed_bounds import round_bounds, weight_limit
 from fedquilt.training.client import LOSS_PART, Workspace, run_client

@@ -12,7 +12,7 @@ from support.tiny_federation import Federation, make_federation, make_method
 from fedquilt.core.errors import UserError
 from fedquilt.core.payload import Mean, Update
 from fedquilt.core.tree import Weights, same_bits
-from fedquilt.core.validation import RefusedUpdate
+from fedquilt.core.update_checks import RefusedUpdate
 from fedquilt.engines.client_states import StatesInMemory
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.training.method import Local, State

@@ -19,13 +19,13 @@ FOLDERS = (
 # In these two folders the order of the files counts as well.
 CORE = (
     *("shown_text", "errors", "registry", "seeding", "version", "tree", "payload"),
-    *("validation", "norms", "bounds", "fixed_point", "aggregation_rules", "totals"),
+    *("update_checks", "norms", "bounds", "fixed_point", "aggregation_rules", "totals"),
     *("atomic_files", "settings", "child_process"),
 )
 TRAINING = (
     *("task", "provenance", "parts", "activity", "advice", "local_training"),
     *("local_optimizer", "server_optimizer", "method", "averaging", "warm_up", "whole_models"),
-    *("client_step", "client", "agreed_bounds", "agreed_scales", "new_model", "rounds"),
+    *("client_step", "client", "agreed_bounds", "agreed_scales", "model_checks", "rounds"),
 )
 ORDERED = {"core": CORE, "training": TRAINING}
 

@@ -12,7 +12,7 @@ from fedquilt.core.atomic_files import write_json
 from fedquilt.core.settings import plain
 from fedquilt.models.network import Network, read_weights
 from fedquilt.models.spec import ModelSpec
-from fedquilt.runs.model_card import FORMAT
+from fedquilt.runs.model_json import FORMAT
 from fedquilt.runs.trained_models import TrainedModels, open_models
 
 CLASSES = ("edema", "=hernia", "mass, left")

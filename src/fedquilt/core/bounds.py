@@ -27,7 +27,7 @@ from fedquilt.core.norms import (
 )
 from fedquilt.core.payload import Gather, Mean, Part, Update, weight_of
 from fedquilt.core.tree import leaves, tree_map
-from fedquilt.core.validation import RefusedUpdate
+from fedquilt.core.update_checks import RefusedUpdate
 
 FEW = 3  # norms from which a median says something about one of them
 HELD = 8  # updates that a round keeps until it has a first median

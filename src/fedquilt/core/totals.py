@@ -24,7 +24,7 @@ from fedquilt.core.payload import (
     weight_of,
 )
 from fedquilt.core.tree import Tree, clone, leaves, on_host, tree_map
-from fedquilt.core.validation import RefusedUpdate, check_update
+from fedquilt.core.update_checks import RefusedUpdate, check_update
 
 
 class Accumulator:

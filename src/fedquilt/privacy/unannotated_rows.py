@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedquilt.core.payload import Mean, Part, Update, weight_of
 from fedquilt.core.tree import leaves
-from fedquilt.core.validation import RefusedUpdate
+from fedquilt.core.update_checks import RefusedUpdate
 from fedquilt.privacy.disclosure_floor import nonzero_rows
 from fedquilt.training.method import Method
 from fedquilt.training.provenance import OF_ANNOTATORS, Provenance

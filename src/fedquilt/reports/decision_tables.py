@@ -16,7 +16,7 @@ def threshold_rows(stored: Mapping[str, Any], quality: Mapping[str, Any]) -> Row
     """Return one row per class with a threshold of its own.
 
     Args:
-        stored: ``thresholds`` of a model card.
+        stored: ``thresholds`` of ``model.json``.
         quality: the same classes on the images that are judged, as in result.json.
     """
     return [

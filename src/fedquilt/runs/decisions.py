@@ -12,7 +12,7 @@ from fedquilt.metrics.calibration import Calibrator, calibrator_from
 from fedquilt.metrics.counts import predict
 from fedquilt.metrics.evaluation import is_fitted
 from fedquilt.runs.fitted_decisions import Given, stored_decisions, with_given
-from fedquilt.runs.model_card import Card
+from fedquilt.runs.model_json import Card
 
 Decision: TypeAlias = Literal["present", "absent", "not judged"]
 NOT_ANNOTATED = "nobody annotated this class"

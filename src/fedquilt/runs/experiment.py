@@ -35,7 +35,7 @@ from fedquilt.runs.run_end import RunEnd
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.served_models import choose_models
 from fedquilt.runs.simulation import Simulation, simulate
-from fedquilt.runs.validation_rounds import validate
+from fedquilt.runs.validation import validate
 from fedquilt.training.activity import ActivityTally, RunSize, most_in_a_round
 from fedquilt.training.method import State
 from fedquilt.training.rounds import start_server

@@ -28,7 +28,7 @@ from fedquilt.runs.fitted_decisions import (
     stored_decisions,
     with_given,
 )
-from fedquilt.runs.model_card import Which
+from fedquilt.runs.model_json import Which
 from fedquilt.runs.predictions import Prediction, predict_tensor
 from fedquilt.runs.result_tables import with_tables
 from fedquilt.runs.run_folder import RunFolder

@@ -26,12 +26,12 @@ from fedquilt.metrics.fitting import (
     given_thresholds,
     sample_of_scores,
 )
-from fedquilt.metrics.fitting_from_cells import fit_from_cells
+from fedquilt.metrics.fitting_from_histograms import fit_from_histograms
 from fedquilt.metrics.intervals import auc_interval
 from fedquilt.metrics.labelled_images import LabelledImages
 from fedquilt.privacy.score_histograms import cells_by_class, score_histograms
 from fedquilt.runs.assessment import GLOBAL
-from fedquilt.runs.model_card import LAST
+from fedquilt.runs.model_json import LAST
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.scores import Scores
 
@@ -45,7 +45,7 @@ NOT_FITTED = (
 
 # Thresholds set by hand: for all classes, or by class (None: for all others).
 Given: TypeAlias = float | Mapping[str, float] | Mapping[str | None, float] | None
-Found = dict[str, Any]  # the keys "thresholds" and "calibration" of a model card
+Found = dict[str, Any]  # the keys "thresholds" and "calibration" of ``model.json``
 NOTHING_FITTED: Mapping[str, Found] = MappingProxyType({})
 
 
@@ -89,7 +89,7 @@ def _fit_on_cells(settings: Evaluation, scores: Scores, min_cell: int) -> Found:
         site: cells_by_class(_histograms_at(site, scores, min_cell).value, scores.classes)
         for site in sorted(set(scores.sites or ()))
     }
-    found = fit_from_cells(settings.decisions, settings.threshold, scores.classes, sites)
+    found = fit_from_histograms(settings.decisions, settings.threshold, scores.classes, sites)
     where: Found = {"fitted_on": scores.part, "round": scores.round}
     where |= {"from": "histograms", "min_cell": min_cell}
     return decision_entries(settings.decisions, found.thresholds, found.calibration, where)
@@ -144,7 +144,7 @@ def decision_entries(
     calibration: Mapping[str, Any],
     where: Mapping[str, Any],
 ) -> Found:
-    """Return the entries of a model card, without what the recipe does not ask for."""
+    """Return the entries of ``model.json``, without what the recipe does not ask for."""
     found: Found = {}
     if thresholds:
         found["thresholds"] = {"rule": rules.rule, **where, "classes": dict(thresholds)}

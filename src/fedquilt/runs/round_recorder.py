@@ -10,8 +10,8 @@ from fedquilt.core.bounds import norms_from
 from fedquilt.core.tree import Weights
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.checkpoint import Checkpoints
-from fedquilt.runs.round_choices import Choices, choices_after, choices_of, is_over
 from fedquilt.runs.run_folder import RunFolder
+from fedquilt.runs.served_models import Choices, choices_after, choices_of, is_over
 from fedquilt.runs.stopped_run import keep_network
 from fedquilt.training.method import State
 from fedquilt.training.rounds import Engine, Round, run_rounds

@@ -23,7 +23,7 @@ from fedquilt.runs.assessment import (
     model_logits,
     samples_by_site,
 )
-from fedquilt.runs.data_facts import DATA_FILE, data_facts
+from fedquilt.runs.data_summary import DATA_FILE, data_facts
 from fedquilt.runs.fitted_decisions import (
     NOT_FITTED,
     Found,
@@ -40,7 +40,7 @@ from fedquilt.runs.scores import MAX_BYTES, Scores, logits_size, too_large, writ
 from fedquilt.runs.served_models import ServedModels
 from fedquilt.runs.simulation import Simulation
 from fedquilt.runs.trained_images import write_trained_images
-from fedquilt.runs.validation_scores import validation_scores
+from fedquilt.runs.validation import validation_scores
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from fedquilt.models.lora import without_lora
 from fedquilt.models.network import read_weights, write_weights
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.assessment import GLOBAL
-from fedquilt.runs.model_card import LAST, Card, new_card
+from fedquilt.runs.model_json import LAST, Card, new_card
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.served_models import ServedModels
 from fedquilt.training.task import Task
@@ -27,7 +27,7 @@ def save_models(
     models: Mapping[str, Weights],
     served: ServedModels | None = None,
 ) -> None:
-    """Write the weights of the global model or of each client's, and the model card.
+    """Write the weights of the global model or of each client's, and ``model.json``.
 
     Models of the last round, where others are served, are written below ``last``.
     """

@@ -1,16 +1,19 @@
-"""Which models of a run are served: those of the best validated round, or of the last one."""
+"""Which models a run serves: those of the best validated round, or of the last one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fedquilt.core.tree import Weights
 from fedquilt.data.validation import Validation
-from fedquilt.metrics.round_choice import RoundChoice
+from fedquilt.metrics.round_choice import RoundChoice, score_of
+from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.assessment import GLOBAL
 from fedquilt.runs.checkpoint import Checkpoints
+
+Choices = Mapping[str, RoundChoice]  # of the global model, or of each client's
 
 METRICS = {"site_auc": "largest AUC within sites", "loss": "smallest cross-entropy"}
 NOT_VALIDATED = "the last round: the run has no validation part"
@@ -18,6 +21,37 @@ UNDEFINED = (
     "the last round: no client's validation images have both a positive and a negative of a class, "
     "so no round could be judged"
 )
+
+
+def choices_of(records: Iterable[Mapping[str, Any]], recipe: Recipe) -> Choices:
+    """Return the choices after these records."""
+    choices: Choices = {}
+    for record in records:
+        choices = choices_after(choices, record, recipe)
+    return choices
+
+
+def choices_after(choices: Choices, record: Mapping[str, Any], recipe: Recipe) -> Choices:
+    """Return the choices after one more record, which may hold no validation."""
+    found, settings = record.get("validation"), recipe.validation
+    if found is None:
+        return choices
+    by_model = found.get("by_client", {GLOBAL: found})
+    return dict(choices) | {
+        name: choices.get(name, RoundChoice()).after(
+            record["round"],
+            score_of(each, settings.metric),
+            settings,
+            warmup=getattr(recipe.method, "warmup_rounds", 0),
+            sites=tuple(found.get("sites", ())),
+        )
+        for name, each in by_model.items()
+    }
+
+
+def is_over(choices: Choices, recipe: Recipe) -> bool:
+    """Whether training stops: every model's patience has run out."""
+    return bool(choices) and all(each.is_over(recipe.validation) for each in choices.values())
 
 
 @dataclass(frozen=True)
@@ -33,7 +67,7 @@ class ServedModels:
 def choose_models(
     last: Mapping[str, Weights],
     checkpoints: Checkpoints,
-    choices: Mapping[str, RoundChoice],
+    choices: Choices,
     settings: Validation,
     *,
     trained: int,
@@ -87,7 +121,7 @@ def _value(choice: RoundChoice, settings: Validation) -> float:
 
 
 def _why(
-    choices: Mapping[str, RoundChoice],
+    choices: Choices,
     rounds: Mapping[str, int],
     settings: Validation,
     trained: int,

@@ -13,10 +13,9 @@ from fedquilt.engines.client_states import personal_weights
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.assessment import GLOBAL
 from fedquilt.runs.checkpoint import Checkpoints
-from fedquilt.runs.round_choices import choices_of
 from fedquilt.runs.run_folder import MODELS_AT_SITES, RunFolder
 from fedquilt.runs.saved_models import save_models
-from fedquilt.runs.served_models import choose_models
+from fedquilt.runs.served_models import choices_of, choose_models
 from fedquilt.training.task import Task
 
 NETWORK = "network.json"  # beside the checkpoints: what the recipe does not say

@@ -23,7 +23,7 @@ from fedquilt.metrics.evaluation import predict_logits
 from fedquilt.models.heads.ladm import attention_maps
 from fedquilt.models.network import Network, Output, write_weights
 from fedquilt.runs.assessment import GLOBAL
-from fedquilt.runs.model_card import (
+from fedquilt.runs.model_json import (
     Card,
     Which,
     card_of,
@@ -55,7 +55,7 @@ class TrainedModels:
 
     @cached_property
     def card(self) -> Card:
-        """What the model predicts and expects; see ``runs/model_card.py``."""
+        """What the model predicts and expects; see ``runs/model_json.py``."""
         if self.folder.result.exists() and not self.folder.model.exists():
             raise UserError(f"{self.folder.path} is a finished study; {MODELS_AT_SITES}")
         if is_stopped(self.folder):

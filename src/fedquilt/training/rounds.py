@@ -18,7 +18,7 @@ from fedquilt.core.totals import Totals
 from fedquilt.models.network import read_weights
 from fedquilt.training.client import LOSS_PART
 from fedquilt.training.method import Method, State
-from fedquilt.training.new_model import check_new_model
+from fedquilt.training.model_checks import check_new_model
 from fedquilt.training.task import Task
 
 

@@ -18,7 +18,7 @@ from fedquilt.core.norms import Norms, median_norms, norms_by_weight
 from fedquilt.core.payload import Gather, Mean, Sum, Update
 from fedquilt.core.totals import Accumulator, Totals
 from fedquilt.core.tree import same_bits
-from fedquilt.core.validation import RefusedUpdate
+from fedquilt.core.update_checks import RefusedUpdate
 
 # The five updates of PRIVACY.md, C: norms 1, 1.2042, .8062, 1.0198 and 11.1803.
 FIVE = ((1.0, 0.0), (1.2, 0.1), (0.8, -0.1), (1.0, 0.2), (-10.0, 5.0))

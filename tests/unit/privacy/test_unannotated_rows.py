@@ -7,7 +7,7 @@ import torch
 from torch import tensor
 
 from fedquilt.core.payload import Mean, Sum
-from fedquilt.core.validation import RefusedUpdate
+from fedquilt.core.update_checks import RefusedUpdate
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.fedlsm import FedLSM
 from fedquilt.methods.fedmlp import FedMLP

@@ -15,7 +15,7 @@ from support.tiny_runs import CLASSES, make_run
 from fedquilt.core.errors import UserError
 from fedquilt.runs import predictions
 from fedquilt.runs.finished_run import Run, read_run
-from fedquilt.runs.model_card import read_card
+from fedquilt.runs.model_json import read_card
 from fedquilt.runs.predictions import predict_files
 from fedquilt.runs.trained_models import open_models
 

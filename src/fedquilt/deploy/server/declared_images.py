@@ -8,7 +8,7 @@ from fedquilt.core.atomic_files import write_json
 from fedquilt.core.errors import UserError
 from fedquilt.core.payload import Sum, Update
 from fedquilt.core.tree import leaves
-from fedquilt.core.validation import RefusedUpdate
+from fedquilt.core.update_checks import RefusedUpdate
 from fedquilt.deploy.study import Study
 from fedquilt.runs.run_folder import RunFolder
 

@@ -12,7 +12,7 @@ from fedquilt.core.fixed_point import Scales
 from fedquilt.core.payload import Update
 from fedquilt.core.shown_text import shown
 from fedquilt.core.totals import Accumulator
-from fedquilt.core.validation import RefusedUpdate
+from fedquilt.core.update_checks import RefusedUpdate
 from fedquilt.core.version import VERSION
 from fedquilt.deploy.audit_log import AuditLog, part_sizes
 from fedquilt.deploy.protocol.message_bounds import BadMessage

@@ -6,7 +6,7 @@ import math
 
 from fedquilt.core.payload import Gather, Update, update_bytes
 from fedquilt.core.tree import leaves
-from fedquilt.core.validation import RefusedUpdate
+from fedquilt.core.update_checks import RefusedUpdate
 from fedquilt.deploy.study import Rules
 
 REPLY_FACTOR = 2  # times the bytes of the update that is expected

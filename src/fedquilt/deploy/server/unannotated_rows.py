@@ -15,7 +15,7 @@ from torch import Tensor
 from fedquilt.core.payload import Update
 from fedquilt.core.registry import find
 from fedquilt.core.tree import leaves
-from fedquilt.core.validation import RefusedUpdate
+from fedquilt.core.update_checks import RefusedUpdate
 from fedquilt.deploy.study import Study
 from fedquilt.methods import all_methods
 from fedquilt.privacy.sent_parts import sent_parts

@@ -8,7 +8,7 @@ from typing import Any
 from fedquilt.core.tree import byte_count, flatten
 from fedquilt.deploy.site.answers import RefusedRequest
 from fedquilt.models.network import read_weights
-from fedquilt.training.new_model import MAX_GROWTH, is_finite, trained_norm
+from fedquilt.training.model_checks import MAX_GROWTH, is_finite, trained_norm
 from fedquilt.training.task import Task
 
 BROADCAST_FACTOR = 8  # times the network's bytes; methods send at most five times as much

@@ -19,7 +19,7 @@ SOFTMAX = "softmax"  # for mutually exclusive classes
 HEADS = {
     "linear": "fedquilt.models.heads.linear:build_head",
     SOFTMAX: "fedquilt.models.heads.softmax:build_softmax_head",
-    "hidden-layer": "fedquilt.models.heads.hidden:build_hidden_layer_head",
+    "hidden-layer": "fedquilt.models.heads.hidden_layer:build_hidden_layer_head",
     "sphere": "fedquilt.models.heads.sphere:build_sphere_head",
     "cosine": "fedquilt.models.heads.cosine:build_cosine_head",
     "etf": "fedquilt.models.heads.layers.class_directions:build_etf_head",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fedquilt.reports.html.shown_text import number
+from fedquilt.reports.html.formatting import number
 from fedquilt.reports.style import FEW_POINTS, UNDEFINED
 
 WIDTH, HEIGHT = 560, 200  # of the plotting area, in SVG units

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedquilt.reports.html.curves import FEW_IN_BIN, Believed, Bin, Curves, polyline
 from fedquilt.reports.html.findings import Estimate, Finding
-from fedquilt.reports.html.shown_text import count, listed, named, number, percent
+from fedquilt.reports.html.formatting import count, listed, named, number, percent
 from fedquilt.reports.style import UNDEFINED
 
 MAX_NAMED = 3  # sites; of more, only the number is shown

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedquilt.reports.html.findings import FEW, annotators_of
+from fedquilt.reports.html.formatting import count
 from fedquilt.reports.html.run_files import RunFiles
-from fedquilt.reports.html.shown_text import count
 
 MAX_SITES = 10  # side by side in the annotation map
 MAX_CELLS = 1200  # of the annotation map; with more, totals per class are shown

@@ -11,7 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from fedquilt.reports.html.shown_text import finalize, for_markdown
+from fedquilt.reports.html.formatting import finalize, for_markdown
 
 TEMPLATES = Path(__file__).parent / "templates"
 

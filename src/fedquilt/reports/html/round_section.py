@@ -8,8 +8,8 @@ from typing import Any
 
 from fedquilt.reports.html.charts import Line, LineChart, line_chart
 from fedquilt.reports.html.findings import CHANCE
+from fedquilt.reports.html.formatting import count, named, percent
 from fedquilt.reports.html.run_files import RunFiles
-from fedquilt.reports.html.shown_text import count, named, percent
 
 METRICS = (("macro_auc", "macro-AUC", "one"), ("map", "macro-AP", "two"))
 MAX_CLASSES = 100  # in the table of pseudo-labels

@@ -17,11 +17,11 @@ from fedquilt.reports.html.checklist import ITEMS, WORDS
 from fedquilt.reports.html.class_section import class_rows, curve_blocks, forest
 from fedquilt.reports.html.data_section import data_section
 from fedquilt.reports.html.findings import FEW, Finding, findings_of, shown_intervals
+from fedquilt.reports.html.formatting import count, counted, percent
 from fedquilt.reports.html.page import render_markdown, render_page
 from fedquilt.reports.html.round_section import pseudo_label_section, round_section
 from fedquilt.reports.html.run_files import CARD_FILE, RunFiles
 from fedquilt.reports.html.scored_images import ScoredImages
-from fedquilt.reports.html.shown_text import count, counted, percent
 from fedquilt.reports.html.site_section import attendance, leaving_section, site_section
 
 REPORT_FILE, CARD_PAGE = "report.html", "MODEL_CARD.md"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fedquilt.reports.html.formatting import count, listed, percent, size
 from fedquilt.reports.html.run_files import RunFiles
-from fedquilt.reports.html.shown_text import count, listed, percent, size
 from fedquilt.reports.style import UNDEFINED
 
 MAX_SITES = 60  # in a table

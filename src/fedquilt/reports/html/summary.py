@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedquilt.reports.html.findings import CHANCE, FEW, Estimate, Finding
-from fedquilt.reports.html.shown_text import counted, listed, named, percent
+from fedquilt.reports.html.formatting import counted, listed, named, percent
 
 MAX_LIMITS = 3
 MEANING_OF_AUC = (

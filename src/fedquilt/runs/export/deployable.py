@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedquilt.core.version import VERSION
 from fedquilt.models.network import Network
-from fedquilt.runs.model_card import Card, model_spec
+from fedquilt.runs.model_json import Card, model_spec
 from fedquilt.runs.trained_models import TrainedModels
 
 INPUT = "image"

@@ -18,7 +18,7 @@ from fedquilt.core.errors import UserError
 from fedquilt.core.version import VERSION
 from fedquilt.runs.assessment import GLOBAL
 from fedquilt.runs.export.deployable import single_card
-from fedquilt.runs.model_card import Card
+from fedquilt.runs.model_json import Card
 from fedquilt.runs.trained_models import TrainedModels
 
 PAGE = "MODEL_CARD.md"  # of the run, if it has a report

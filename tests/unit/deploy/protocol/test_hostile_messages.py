@@ -14,7 +14,7 @@ from support.tiny_federation import make_method
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.payload import Gather
-from fedquilt.core.validation import RefusedUpdate
+from fedquilt.core.update_checks import RefusedUpdate
 from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.message_bounds import BadMessage
 from fedquilt.deploy.protocol.messages import MAGIC, Message, failure, pack, unpack

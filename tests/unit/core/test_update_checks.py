@@ -12,7 +12,7 @@ from torch import tensor
 from fedquilt.core.payload import Gather, Mean, Sum, Update
 from fedquilt.core.totals import Accumulator
 from fedquilt.core.tree import same_bits
-from fedquilt.core.validation import RefusedUpdate, check_update
+from fedquilt.core.update_checks import RefusedUpdate, check_update
 
 EXPECTED: Update = {
     "control": Sum({"w": torch.zeros(2, 3)}),

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.source import Splits
 from fedquilt.recipes.recipe import recipe_from
-from fedquilt.runs.data_facts import data_facts
+from fedquilt.runs.data_summary import data_facts
 from fedquilt.runs.simulation import simulate
 
 BLANK = 9

@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 
 from fedquilt.metrics.calibration import Outcomes, fit_platt
 from fedquilt.metrics.decision_rules import DecisionRules
-from fedquilt.metrics.fitting_from_cells import TOO_FEW, fit_from_cells
+from fedquilt.metrics.fitting_from_histograms import TOO_FEW, fit_from_histograms
 from fedquilt.metrics.histograms import Cells
 from fedquilt.metrics.threshold_rules import read_rule
 from fedquilt.metrics.thresholds import choose, cutoffs_of_scores
@@ -45,7 +45,7 @@ def test_many_sites_are_near_the_pooled_fit(min_cell: int):
     draws = [drawn(seed, 300, 2000) for seed in range(3)]
     sites = {f"site-{k}": sent(*draw, min_cell) for k, draw in enumerate(draws)}
     rules = DecisionRules(rule="sensitivity>=0.9", calibration="platt")
-    fitted = fit_from_cells(rules, 0.5, CLASSES, sites)
+    fitted = fit_from_histograms(rules, 0.5, CLASSES, sites)
     logits = np.concatenate([draw[0] for draw in draws])
     labels = np.concatenate([draw[1] for draw in draws])
     pooled = cutoffs_of_scores(logits, labels, labels >= 0)
@@ -74,13 +74,13 @@ def test_one_site_is_pooled_and_the_order_of_sites_changes_no_bit():
     logits, labels = drawn(0, 300, 2000)
     half = np.arange(len(logits)) % 2 == 0
     rules = DecisionRules(rule="youden", calibration="platt")
-    whole = fit_from_cells(rules, 0.5, CLASSES, {"one": sent(logits, labels, 0)})
+    whole = fit_from_histograms(rules, 0.5, CLASSES, {"one": sent(logits, labels, 0)})
     parts = {
         "x": sent(logits[half], labels[half], 0),
         "y": sent(logits[~half], labels[~half], 0),
     }
-    split = fit_from_cells(rules, 0.5, CLASSES, parts)
-    turned = fit_from_cells(rules, 0.5, CLASSES, dict(reversed(parts.items())))
+    split = fit_from_histograms(rules, 0.5, CLASSES, parts)
+    turned = fit_from_histograms(rules, 0.5, CLASSES, dict(reversed(parts.items())))
     assert split == turned
     assert split.thresholds["a"] == {**whole.thresholds["a"], "sites": 2}
     close = {key: pytest.approx(value, rel=1e-3) for key, value in whole.calibration["a"].items()}
@@ -89,9 +89,9 @@ def test_one_site_is_pooled_and_the_order_of_sites_changes_no_bit():
 
 def test_sites_with_few_positives_are_not_used():
     sites = {"large": sent(*drawn(0, 150, 900), 10), "small": sent(*drawn(1, 99, 900), 10)}
-    fitted = fit_from_cells(DecisionRules(rule="youden"), 0.5, CLASSES, sites)
+    fitted = fit_from_histograms(DecisionRules(rule="youden"), 0.5, CLASSES, sites)
     assert (fitted.thresholds["a"]["positives"], fitted.thresholds["a"]["sites"]) == (150, 1)
-    only_small = fit_from_cells(
+    only_small = fit_from_histograms(
         DecisionRules(rule="youden", by_class={"b": 0.3}), 0.5, CLASSES, {"s": sites["small"]}
     )
     assert only_small.thresholds["a"]["fallback"] == TOO_FEW
@@ -101,7 +101,7 @@ def test_sites_with_few_positives_are_not_used():
 def test_a_threshold_in_the_open_lowest_bin_is_not_one():
     logits, labels = drawn(0, 200, 200)
     sites = {"one": sent(logits * 0 - 20, labels, 0)}
-    fitted = fit_from_cells(DecisionRules(rule="sensitivity>=0.9"), 0.5, CLASSES, sites)
+    fitted = fit_from_histograms(DecisionRules(rule="sensitivity>=0.9"), 0.5, CLASSES, sites)
     assert fitted.thresholds["a"]["fallback"] == (
         "with sensitivity>=0.9 everything would be called present"
     )
@@ -109,7 +109,7 @@ def test_a_threshold_in_the_open_lowest_bin_is_not_one():
 
 def test_isotonic_needs_single_scores():
     rules = DecisionRules(calibration="isotonic")
-    fitted = fit_from_cells(rules, 0.5, CLASSES, {"one": sent(*drawn(0, 300, 900), 10)})
+    fitted = fit_from_histograms(rules, 0.5, CLASSES, {"one": sent(*drawn(0, 300, 900), 10)})
     assert "do not leave the sites" in fitted.calibration["a"]["fallback"]
 
 

@@ -1,4 +1,4 @@
-"""Thresholds and calibration of a federation, fitted on the cells that its sites sent."""
+"""Thresholds and calibration of a federation, fitted on the histograms that its sites sent."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ TOO_FEW = (
 
 @dataclass(frozen=True)
 class Fitted:
-    """Plain data by class, as in a model card."""
+    """Plain data by class, as in ``model.json``."""
 
     thresholds: dict[str, Any]
     calibration: dict[str, Any]
 
 
-def fit_from_cells(
+def fit_from_histograms(
     rules: DecisionRules,
     fixed: float,
     classes: Sequence[str],

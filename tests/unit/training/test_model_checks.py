@@ -10,11 +10,13 @@ import pytest
 import torch
 from support.tiny_federation import make_federation, make_method
 
+from fedquilt.core.aggregation_rules import AggregationRules
 from fedquilt.core.bounds import Bounds
 from fedquilt.core.tree import same_bits
+from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.training.method import State
-from fedquilt.training.new_model import RefusedModel, growth_fault, model_fault
+from fedquilt.training.model_checks import RefusedModel, growth_fault, model_fault
 from fedquilt.training.rounds import run_rounds, start_server
 
 TASK = make_federation().task
@@ -63,8 +65,8 @@ def test_a_model_that_cannot_be_right_ends_the_run_before_it_replaces_the_old_on
 
     method = Exploding(training=make_method("fedavg-pl").training)
     federation = make_federation()
-    engine = federation.engine()
-    engine._bounds = Bounds(norm_factor=1e12)
+    rules = AggregationRules(bounds=Bounds(norm_factor=1e12))
+    engine = SequentialEngine(federation.task, federation.clients, rules=rules)
     server = start_server(method, federation.task, engine)
     rounds = run_rounds(method, federation.task, engine, server)
     first = next(rounds)

@@ -19,7 +19,7 @@ FOLDERS = (
 # In these two folders the order of the files counts as well.
 CORE = (
     *("shown_text", "errors", "registry", "seeding", "version", "tree", "payload"),
-    *("update_checks", "norms", "bounds", "fixed_point", "aggregation_rules", "totals"),
+    *("update_checks", "norms", "bounds", "fixed_point", "robust", "aggregation_rules", "totals"),
     *("atomic_files", "settings", "child_process"),
 )
 TRAINING = (

@@ -23,6 +23,7 @@ from fedquilt.core.payload import (
     update_bytes,
     weight_of,
 )
+from fedquilt.core.robust import RobustReport, RobustRound
 from fedquilt.core.tree import Tree, clone, leaves, on_host, tree_map
 from fedquilt.core.update_checks import RefusedUpdate, check_update
 
@@ -35,7 +36,8 @@ class Accumulator:
     ``scales`` they are integers, and it never does.
     ``further_check`` is called with client and update after these checks and may raise
     RefusedUpdate. With ``bounds``, some updates are copied and wait to be judged until the round
-    ends, at most ``bounds.hold`` at a time.
+    ends, at most ``bounds.hold`` at a time. With ``rule``, all of them are kept, and it combines
+    the means that it takes.
     """
 
     def __init__(
@@ -45,9 +47,11 @@ class Accumulator:
         further_check: Callable[[str, Update], None] = lambda client, update: None,
         bounds: RoundBounds | None = None,
         scales: Scales | None = None,
+        rule: RobustRound | None = None,
     ) -> None:
         self._expected = expected
         self._scales = scales
+        self._rule = rule
         self._further_check = further_check
         self._bounds = bounds
         self._waiting: dict[str, Update] = {}
@@ -94,33 +98,41 @@ class Accumulator:
         return self._bounds.refused
 
     def _count(self, client: str, update: Update) -> None:
-        self.is_torn = self._scales is None  # integers are all made before the first is added
-        if self._scales is not None:
-            self._count_integers(client, update, self._scales)
-        for name, part in update.items() if self._scales is None else ():
+        taken = {} if self._rule is None else self._rule.taken(update)
+        summed = {name: part for name, part in update.items() if name not in taken}
+        if self._scales is None:
+            self.is_torn = True
+            self._add_floats(client, summed)
+        else:
+            # All parts first: a value out of range must leave the sums as they are.
+            parts = {
+                name: quantised(client, name, part, self._scales[name])
+                for name, part in update.items()
+            }
+            add_integers(self._sums, {name: parts[name] for name in self._sums})
+            self._sums |= {name: parts[name] for name in summed if name not in self._sums}
+        if self._rule is not None:
+            self._rule.keep(client, taken)
+        self._cohort[client] = None
+        self._byte_count += update_bytes(update)
+        self.is_torn = False
+
+    def _add_floats(self, client: str, parts: Update) -> None:
+        for name, part in parts.items():
             if isinstance(part, Gather):
                 self._gathered.setdefault(name, {})[client] = part.value
             elif name in self._sums:
                 add_to(self._sums[name], part)
             else:
                 self._sums[name] = summands(part)
-        self._cohort[client] = None
-        self._byte_count += update_bytes(update)
-        self.is_torn = False
-
-    def _count_integers(self, client: str, update: Update, scales: Scales) -> None:
-        # All parts first: a value out of range must leave the sums as they are.
-        parts = {name: quantised(client, name, part, scales[name]) for name, part in update.items()}
-        if self._sums:
-            add_integers(self._sums, parts)
-        else:
-            self._sums = parts
 
     def totals(self) -> Totals:
         self.settle()
         sums = self._sums
         if self._scales is not None:
             sums = {name: as_floats(each, self._scales[name]) for name, each in sums.items()}
+        if self._rule is not None:
+            sums = {**sums, **self._rule.sums()}
         return Totals(
             cohort=tuple(self._cohort),
             population=self._population,
@@ -130,6 +142,7 @@ class Accumulator:
             byte_count=self._byte_count,
             may_rest=self._scales is not None,
             bounds=BoundsReport() if self._bounds is None else self._bounds.report(),
+            robust=RobustReport() if self._rule is None else self._rule.report(),
         )
 
 
@@ -147,6 +160,7 @@ class Totals:
     gathered: Mapping[str, Mapping[str, Tree]]
     byte_count: int  # sent by the whole cohort
     bounds: BoundsReport = BoundsReport()
+    robust: RobustReport = RobustReport()
     may_rest: bool = False  # a mean without any weight is 0, instead of an error
 
     def sum(self, name: str) -> Any:

@@ -213,6 +213,12 @@ class Study:
                 "simulation"
             )
 
+        if self.recipe.robust.alarm is not None and not self.evaluate_on_server:
+            raise UserError(
+                "robust.alarm needs images that the server can test on: set evaluate_on_server = "
+                "true and name them in recipe.data, or leave robust.alarm out"
+            )
+
     def _check_summation(self) -> None:
         summation = self.recipe.summation
         unknown = [site.name for site in self.sites if site.images is None]

@@ -19,7 +19,7 @@ from fedquilt.engines.client_states import ClientStates, StatesInMemory, persona
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.transform import PayloadTransform, apply_survey_transforms, apply_transforms
 from fedquilt.training.activity import ActivityTally
-from fedquilt.training.agreed_bounds import round_bounds
+from fedquilt.training.agreed_bounds import round_bounds, round_rule
 from fedquilt.training.agreed_scales import round_scales, survey_scales
 from fedquilt.training.client import Workspace, run_client
 from fedquilt.training.method import Method, State
@@ -80,7 +80,10 @@ class SequentialEngine:
             images=self._images.__getitem__,
         )
         scales = round_scales(self._rules, method, self._task, round_index, expected, self._images)
-        accumulator = Accumulator(expected, len(self._clients), bounds=bounds, scales=scales)
+        rule = round_rule(self._rules.robust, lambda name: self._clients[name].known.any(0))
+        accumulator = Accumulator(
+            expected, len(self._clients), bounds=bounds, scales=scales, rule=rule
+        )
         # A fixed order: rounding of the sums must not depend on who finishes first.
         for name, update, state in self._run_clients(method, payload, round_index, sorted(cohort)):
             data, kept = self._clients[name], state["method"]

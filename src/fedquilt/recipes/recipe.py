@@ -15,6 +15,7 @@ from fedquilt.core.aggregation_rules import AggregationRules
 from fedquilt.core.bounds import DEFAULT_BOUNDS, Bounds
 from fedquilt.core.errors import UserError
 from fedquilt.core.fixed_point import Summation
+from fedquilt.core.robust import NOT_ROBUST, Robust
 from fedquilt.core.settings import Tables, added, plain, read
 from fedquilt.data.annotations import ANNOTATIONS
 from fedquilt.data.annotations.rules import Annotation
@@ -53,6 +54,7 @@ class Recipe:
     min_cell: int = 0  # disclosure floor: values computed from fewer patients are not sent
     bounds: Bounds = added(DEFAULT_BOUNDS)  # on the weights and norms of clients' updates
     summation: Summation = added("plain")  # of floats, or of integers: any order, same bits
+    robust: Robust = added(NOT_ROBUST)  # a rule in place of the weighted mean, and an alarm
 
     def __post_init__(self) -> None:
         for name in ("rounds", "checkpoint_every"):
@@ -60,6 +62,7 @@ class Recipe:
                 raise UserError(f"{name} must be at least 1, found {getattr(self, name)}")
         if self.min_cell < 0:
             raise UserError(f"min_cell must be 0 or more, found {self.min_cell}")
+        self.rules  # noqa: B018 (raises if they contradict each other)
         method = self.method
         if (
             isinstance(method, WeightedAveraging)
@@ -76,7 +79,7 @@ class Recipe:
     @property
     def rules(self) -> AggregationRules:
         """How the server combines updates."""
-        return AggregationRules(bounds=self.bounds, summation=self.summation)
+        return AggregationRules(bounds=self.bounds, summation=self.summation, robust=self.robust)
 
     def to_dict(self) -> dict[str, Any]:
         settings: dict[str, Any] = plain(self, _tables())

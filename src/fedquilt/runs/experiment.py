@@ -37,6 +37,7 @@ from fedquilt.runs.served_models import choose_models
 from fedquilt.runs.simulation import Simulation, simulate
 from fedquilt.runs.validation import validate
 from fedquilt.training.activity import ActivityTally, RunSize, most_in_a_round
+from fedquilt.training.agreed_bounds import undefended_notice
 from fedquilt.training.method import State
 from fedquilt.training.rounds import start_server
 
@@ -146,6 +147,10 @@ class _Run:
             self.observe("notice", {"text": complaint})
         if self.recipe.validation.share > 0 and not self.simulation.validation:
             self.observe("notice", {"text": NOTHING_SET_ASIDE})
+        annotates = [data.known.any(0) for data in self.simulation.clients.values()]
+        undefended = undefended_notice(self.recipe.robust, task.classes, annotates)
+        if undefended is not None:
+            self.observe("notice", {"text": undefended})
         if saved is None:
             self.server = start_server(method, task, self.engine)
             for data in self.simulation.clients.values():

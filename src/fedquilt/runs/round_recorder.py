@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from fedquilt.core.bounds import norms_from
 from fedquilt.core.tree import Weights
 from fedquilt.recipes.recipe import Recipe
+from fedquilt.runs.alarm import Alarm
 from fedquilt.runs.checkpoint import Checkpoints
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.served_models import Choices, choices_after, choices_of, is_over
@@ -79,6 +80,7 @@ class RoundRecorder:
         self.choices = choices_of(before, self._recipe)
         if is_over(self.choices, self._recipe):
             return
+        alarm = Alarm(self._recipe.robust.alarm, before)
         keep_network(self._folder, self._task)
         for round_ in run_rounds(
             self._recipe.method,
@@ -89,6 +91,7 @@ class RoundRecorder:
             cohort_size=self._recipe.cohort_size,
         ):
             record = self._record(round_)
+            alarm.check(record)
             self._history.append(record)
             # The record comes first: a checkpoint without it would leave a gap in the history.
             self._checkpoint(round_, states)
@@ -121,6 +124,7 @@ class RoundRecorder:
             "seconds": round_.seconds,
             "metrics": None,
             **round_.bounds.facts(),
+            **round_.robust.facts(),
         }
         if self._is_due(round_, self._recipe.evaluation.every):
             record |= self._judged(round_)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+
+from torch import Tensor
 
 from fedquilt.core.bounds import HELD, Bounds, RoundBounds
 from fedquilt.core.norms import Norms
+from fedquilt.core.robust import ENOUGH, Robust, RobustRound
 from fedquilt.training.client import LOSS_PART
 from fedquilt.training.method import Method
 from fedquilt.training.task import Task
@@ -59,3 +62,29 @@ def most_steps(method: Method, round_index: int, images: int) -> int:
     training = method.training
     stages = [stage for stage in method.stages(round_index) if stage.trains]
     return sum(stage.steps or training.steps or training.epochs * images for stage in stages)
+
+
+def round_rule(settings: Robust, annotates: Callable[[str], Tensor]) -> RobustRound | None:
+    """Return the robust rule of a round, if one is asked for.
+
+    ``annotates`` is (C,) bool, the classes of a client. The loss is only shown, so it stays a mean.
+    """
+    if settings.rule == "none":
+        return None
+    return RobustRound(settings, exempt=frozenset({LOSS_PART}), annotates=annotates)
+
+
+def undefended_notice(
+    settings: Robust, classes: Sequence[str], annotates: Iterable[Tensor]
+) -> str | None:
+    """Return a sentence on the classes that no robust rule can defend; (C,) bool per client."""
+    counts = sum(each.cpu().long() for each in annotates)
+    if settings.rule == "none" or not isinstance(counts, Tensor):
+        return None
+    few = [name for name, count in zip(classes, counts.tolist()) if count < ENOUGH]
+    if not few:
+        return None
+    return (
+        f"robust.rule = {settings.rule!r} is no defence for {', '.join(few)}: with one or two "
+        "annotators of a class, nobody can tell which one lies"
+    )

@@ -13,6 +13,7 @@ from fedquilt.core.bounds import BoundsReport
 from fedquilt.core.errors import UserError
 from fedquilt.core.norms import Norms
 from fedquilt.core.payload import Mean, Update, addressed, broadcast_bytes
+from fedquilt.core.robust import RobustReport
 from fedquilt.core.seeding import generator_for
 from fedquilt.core.totals import Totals
 from fedquilt.models.network import read_weights
@@ -44,6 +45,7 @@ class Round:
     bytes_up: int
     seconds: float
     bounds: BoundsReport = BoundsReport()
+    robust: RobustReport = RobustReport()
 
 
 def start_server(method: Method, task: Task, engine: Engine) -> State:
@@ -89,6 +91,7 @@ def run_rounds(
             bytes_up=totals.byte_count,
             seconds=time.perf_counter() - began,
             bounds=totals.bounds,
+            robust=totals.robust,
         )
 
 

@@ -11,6 +11,7 @@ from fedquilt.core.bounds import RoundBounds
 from fedquilt.core.fixed_point import Scales
 from fedquilt.core.norms import Norms
 from fedquilt.core.payload import PerClient, Update, addressed
+from fedquilt.core.robust import RobustRound
 from fedquilt.core.totals import Totals
 from fedquilt.core.version import VERSION
 from fedquilt.deploy.audit_log import AuditLog
@@ -21,9 +22,10 @@ from fedquilt.deploy.server.broadcast_log import BroadcastLog
 from fedquilt.deploy.server.declared_images import DeclaredImages
 from fedquilt.deploy.server.quorum import Quorum
 from fedquilt.deploy.server.replies import Replies
+from fedquilt.deploy.server.unannotated_rows import annotated_by
 from fedquilt.deploy.study import Study
 from fedquilt.privacy.sent_parts import example_data
-from fedquilt.training.agreed_bounds import round_bounds
+from fedquilt.training.agreed_bounds import round_bounds, round_rule
 from fedquilt.training.agreed_scales import round_scales, survey_scales
 from fedquilt.training.method import Method, State
 from fedquilt.training.rounds import expected_update
@@ -91,9 +93,14 @@ class RemoteEngine:
             expected,
             self._study.agreed_images,
         )
-        totals = self._collect_quorum("train", round_index, requests, expected, bounds, scales)
+        rule = round_rule(self._study.recipe.robust, lambda site: annotated_by(self._study, site))
+        totals = self._collect_quorum(
+            "train", round_index, requests, expected, bounds, scales, rule
+        )
         for site, parts in totals.bounds.clipped.items():
             self._audit_log.record("clipped", site=site, round=round_index, parts=list(parts))
+        for site, cells in totals.robust.dropped.items():
+            self._audit_log.record("dropped", site=site, round=round_index, parts=dict(cells))
         return totals
 
     def send_final(self, payload: State) -> dict[str, str]:
@@ -124,9 +131,10 @@ class RemoteEngine:
         expected: Update,
         bounds: RoundBounds | None = None,
         scales: Scales | None = None,
+        rule: RobustRound | None = None,
     ) -> Totals:
         """Return the totals; raise TooFewSites if the replies make no quorum."""
-        replies = self._collect(kind, round_index, requests, expected, bounds, scales)
+        replies = self._collect(kind, round_index, requests, expected, bounds, scales, rule)
         what = "the survey" if kind == "survey" else f"round {round_index + 1}"
         Quorum(self._study, tuple(requests)).require(
             replies.answered, self.last_exchange.missing, what
@@ -141,10 +149,19 @@ class RemoteEngine:
         expected: Update,
         bounds: RoundBounds | None = None,
         scales: Scales | None = None,
+        rule: RobustRound | None = None,
     ) -> Replies:
         began, rules = time.perf_counter(), self._study.rules
         replies = Replies(
-            self._study, kind, round_index, self._audit_log, expected, self._images, bounds, scales
+            self._study,
+            kind,
+            round_index,
+            self._audit_log,
+            expected,
+            self._images,
+            bounds,
+            scales,
+            rule,
         )
         quorum = Quorum(self._study, tuple(requests))
         limits = WaitLimits(

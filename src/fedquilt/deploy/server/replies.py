@@ -10,6 +10,7 @@ from typing import Any
 from fedquilt.core.bounds import RoundBounds
 from fedquilt.core.fixed_point import Scales
 from fedquilt.core.payload import Update
+from fedquilt.core.robust import RobustRound
 from fedquilt.core.shown_text import shown
 from fedquilt.core.totals import Accumulator
 from fedquilt.core.update_checks import RefusedUpdate
@@ -41,6 +42,7 @@ class Replies:
     images: DeclaredImages
     bounds: RoundBounds | None = None
     scales: Scales | None = None
+    rule: RobustRound | None = None
     accumulator: Accumulator = field(init=False)
     answered: list[str] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)  # site -> why its reply was not counted
@@ -49,7 +51,12 @@ class Replies:
 
     def __post_init__(self) -> None:
         self.accumulator = Accumulator(
-            self.expected, len(self.study.sites), self._check_rows, self.bounds, self.scales
+            self.expected,
+            len(self.study.sites),
+            self._check_rows,
+            self.bounds,
+            self.scales,
+            self.rule,
         )
 
     def receive(self, site: str, reply: bytes) -> None:

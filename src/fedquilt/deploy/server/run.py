@@ -21,6 +21,7 @@ from fedquilt.deploy.server.broadcast_log import BROADCASTS_FILE, BroadcastLog
 from fedquilt.deploy.server.declared_images import SITES_FILE, DeclaredImages
 from fedquilt.deploy.server.remote_engine import RemoteEngine
 from fedquilt.deploy.server.result import site_allocation, study_result
+from fedquilt.deploy.server.unannotated_rows import annotated_by
 from fedquilt.deploy.study import Study
 from fedquilt.metrics import Report, nan_to_none
 from fedquilt.metrics.evaluation import predict_logits, report_on
@@ -33,6 +34,7 @@ from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder, bo
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.saved_models import save_models
 from fedquilt.runs.scores import MAX_BYTES, Scores, logits_size, too_large, write_scores
+from fedquilt.training.agreed_bounds import undefended_notice
 from fedquilt.training.client import Workspace
 from fedquilt.training.method import State
 from fedquilt.training.rounds import start_server
@@ -101,12 +103,12 @@ class ServerRun:
         return True
 
     def _restore(self) -> tuple[State, int]:
-        checkpoints = self.recorder.checkpoints
+        checkpoints, recipe = self.recorder.checkpoints, self.study.recipe
         saved, complaints = checkpoints.restore()
         for complaint in complaints:
             self._notice(complaint)
         if saved is None:
-            server, first_round = start_server(self.study.recipe.method, self.task, self.engine), 0
+            server, first_round = start_server(recipe.method, self.task, self.engine), 0
             checkpoints.advance(0, server)
             checkpoints.save()  # so that a resumed study does not repeat the survey
         else:
@@ -114,8 +116,11 @@ class ServerRun:
             self._notice(f"resumed after round {first_round}", round=first_round)
         for notice in survey_notices(self.study, self.folder.path / AUDIT_FILE):
             self._notice(notice)
-        if (declared := self._images.notice()) is not None:
-            self._notice(declared)
+        annotates = [annotated_by(self.study, site) for site in self.study.site_names]
+        undefended = undefended_notice(recipe.robust, self.study.classes, annotates)
+        for each in (self._images.notice(), undefended):
+            if each is not None:
+                self._notice(each)
         return server, first_round
 
     def _train(self, server: State, first_round: int) -> bool:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from fedquilt.core.totals import Totals
     from fedquilt.core.tree import Weights
     from fedquilt.data.batches import Batch, Pool
+    from fedquilt.data.sources.given.arrays import from_arrays, from_dataset
+    from fedquilt.data.sources.given.files import from_files
     from fedquilt.engines.options import EngineOptions
     from fedquilt.methods.fedavg import FedAvg
     from fedquilt.recipes.recipe import Recipe, read_recipe, recipe_from
@@ -50,14 +52,20 @@ __all__ = [
     "UserError",
     "WeightedAveraging",
     "Weights",
+    "from_arrays",
+    "from_dataset",
+    "from_files",
     "read_recipe",
     "read_run",
     "recipe_from",
     "run",
 ]
 
-# To run and read experiments, then to write a method.
+# To give data, to run and read experiments, then to write a method.
 _HOMES = {
+    "from_arrays": "data.sources.given.arrays",
+    "from_dataset": "data.sources.given.arrays",
+    "from_files": "data.sources.given.files",
     "run": "reports.run_with_report",
     "read_run": "runs.finished_run",
     "Run": "runs.finished_run",

@@ -18,7 +18,7 @@ FOLDERS = (
 )
 # In these two folders the order of the files counts as well.
 CORE = (
-    *("shown_text", "errors", "registry", "seeding", "version", "tree", "payload"),
+    *("shown_text", "errors", "own_code", "registry", "seeding", "version", "tree", "payload"),
     *("update_checks", "norms", "bounds", "fixed_point", "robust", "aggregation_rules", "totals"),
     *("atomic_files", "settings", "child_process"),
 )

@@ -90,7 +90,7 @@ def evaluate(
     }
     reports = {name: report.to_dict() for name, (report, _) in judged.items()}
     decisions = {name: found for name, (_, found) in judged.items()}
-    limit = given.get(None, finished.recipe.evaluation.threshold)
+    limit = given.get(None, finished.evaluation.threshold)
     facts = {"images": len(dataset), **facts, "served": served, "threshold": limit}
     _show(finished, reports, decisions, facts, as_json=as_json)
 
@@ -100,7 +100,7 @@ def _dataset(
 ) -> tuple[MultiLabelDataset, dict[str, Any]]:
     """Return the images to judge by, and facts about them for the output."""
     if options.given() in ([], ["--classes"]):
-        return finished.recipe.data.load(cache).test, {}
+        return finished.source.load(cache).test, {}
     from fedquilt.core.settings import read
     from fedquilt.data.sources.folder.load import Folder
     from fedquilt.runs.other_data import load_other_data

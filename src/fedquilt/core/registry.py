@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from fedquilt.core.errors import UserError, nearest
+from fedquilt.core.own_code import is_own, recall
 
 
 def canonical(name: str, table: Mapping[str, str]) -> str:
@@ -18,7 +19,12 @@ def canonical(name: str, table: Mapping[str, str]) -> str:
 
 
 def find(kind: str, table: Mapping[str, str], name: str) -> Any:
-    """Import and return the entry ``name``; entries look like ``"package.module:Object"``."""
+    """Import and return the entry ``name``; entries look like ``"package.module:Object"``.
+
+    A name of a user's own code is not imported, see ``core/own_code.py``.
+    """
+    if is_own(name):
+        return recall(kind, name)
     name = canonical(name, table)
     if name not in table:
         raise UserError(f"unknown {kind} {name!r}{nearest(name, table)}")

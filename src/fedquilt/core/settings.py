@@ -10,10 +10,11 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from fedquilt.core.errors import UserError, nearest
+from fedquilt.core.own_code import own_name
 from fedquilt.core.registry import find
 
 Tables = Mapping[type, tuple[str, Mapping[str, str]]]  # family -> (what to call it, its table)
@@ -44,6 +45,8 @@ def read(kind: Any, value: Any, where: str, tables: Tables) -> Any:
         return value
     if origin is tuple:
         return _read_tuple(kind, value, where, tables)
+    if origin is Callable:
+        return _read_function(value, where)
     if origin in (dict, Mapping) or origin is typing.get_origin(Mapping[str, str]):
         return _read_mapping(kind, value, where, tables)
     if dataclasses.is_dataclass(kind):
@@ -62,7 +65,7 @@ def _read_dataclass(kind: Any, value: Any, where: str, tables: Tables) -> Any:
         if "name" not in settings:
             raise UserError(f"{where}.name is missing: which {family}?{nearest('', table)}")
         name = _read_scalar(str, settings.pop("name"), f"{where}.name")
-        kind = find(family, table, name)
+        kind = _entry_of(kind, family, table, name, where)
         settings = _variant(kind, settings.pop("variant", None), where) | settings
         kind = _with_fixed(kind, settings, where)
     hints = typing.get_type_hints(kind)
@@ -85,6 +88,18 @@ def _read_dataclass(kind: Any, value: Any, where: str, tables: Tables) -> Any:
             for key, entry in settings.items()
         }
     )
+
+
+def _entry_of(kind: type, family: str, table: Mapping[str, str], name: str, where: str) -> Any:
+    found = find(family, table, name)
+    if not (
+        isinstance(found, type) and issubclass(found, kind) and dataclasses.is_dataclass(found)
+    ):
+        raise UserError(
+            f"{where}.name: {name!r} must be a dataclass derived from {kind.__name__}, found "
+            f"{found!r}"
+        )
+    return found
 
 
 def _completed(field: dataclasses.Field[Any], entry: Any, tables: Tables) -> Any:
@@ -170,6 +185,12 @@ def _read_mapping(kind: Any, value: Any, where: str, tables: Tables) -> dict[str
     return {str(key): read(of, entry, f"{where}.{key}", tables) for key, entry in value.items()}
 
 
+def _read_function(value: Any, where: str) -> Any:
+    if not callable(value):
+        raise UserError(f"{where} must be a function, found {value!r}")
+    return value
+
+
 def _read_scalar(kind: Any, value: Any, where: str) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
@@ -202,13 +223,14 @@ def plain(value: Any, tables: Tables) -> Any:
 
 
 def _name_of(kind: type, table: Mapping[str, str]) -> str:
-    """Return the class's name in the table; a subclass with fixed settings has its parent's."""
+    """Return the class's name in the table; a subclass with fixed settings has its parent's.
+
+    A class of the user's own is named by its script.
+    """
     names = {entry: name for name, entry in table.items()}
     candidates = [kind, *(base for base in kind.__mro__[1:] if "fixed" in vars(kind))]
     for each in candidates:
         path = f"{each.__module__}:{each.__qualname__}"
         if path in names:
             return names[path]
-    raise UserError(
-        f"{kind.__module__}:{kind.__qualname__} is in no table, so a recipe cannot name it"
-    )
+    return own_name(kind)

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedquilt.core.errors import UserError, nearest
+from fedquilt.core.own_code import is_own
+from fedquilt.models.own_backbone import build_own_backbone
 
 
 class SmallCNN(nn.Module):
@@ -107,18 +109,21 @@ def build_backbone(
     """Build a module from images to features (B, d); see ``feature_count`` for d.
 
     Args:
-        name: a built-in name or a timm model name.
+        name: a built-in name, a timm model name, or the name of a user's own function.
         small_stem: use stride 1 in a ResNet's first convolution, for images of 64 px and below;
             its max pooling stays.
         pretrained: let timm download pretrained weights.
     """
-    if name in BUILT_IN:
+    if name in BUILT_IN or is_own(name):
         if small_stem or pretrained:
             found = "small_stem" if small_stem else "weights 'timm'"
+            why = "is your own" if is_own(name) else "is for small images and trained from scratch"
             raise UserError(
-                f"backbone {name!r} is for small images and is trained from scratch, but "
-                f"{found} was requested; remove that setting or use a timm model such as 'resnet18'"
+                f"backbone {name!r} {why}, but {found} was requested; remove that setting or use a "
+                "timm model such as 'resnet18'"
             )
+        if is_own(name):
+            return build_own_backbone(name, channels)
         return BUILT_IN[name](channels)
     backbone = _timm_backbone(name, channels, pretrained)
     if small_stem:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.own_code import remember
 from fedquilt.core.seeding import seed_for
 from fedquilt.core.settings import added
 from fedquilt.models.backbones import build_backbone, feature_count
@@ -28,7 +30,8 @@ log = logging.getLogger(__name__)
 class ModelSpec:
     """A backbone, its initial weights, its head, and the normalisation of its images."""
 
-    backbone: str = "small-cnn"  # a built-in name or a timm model name
+    # a built-in name, a timm model name or, in Python, a function from channels to a network
+    backbone: str | Callable[[int], nn.Module] = "small-cnn"
     weights: str = "random"  # or "timm", or the path of a .safetensors file
     small_stem: bool = False  # stride 1 in a ResNet's first convolution, for 64 px and below
     mean: tuple[float, ...] = (0.5,)  # one for all channels, or one per channel; pixels in 0..1
@@ -38,6 +41,14 @@ class ModelSpec:
     projection: int | None = None  # width of a projection between backbone and head, if any
     train: TrainedPart = added("all")  # "head", "last-block" or "lora": the rest stays as it is
     lora_rank: int = added(8)  # of the adapters, if "lora" is trained
+
+    def __post_init__(self) -> None:
+        if callable(self.backbone):  # a recipe holds its name
+            object.__setattr__(self, "backbone", remember(self.backbone))
+
+    @property
+    def backbone_name(self) -> str:
+        return str(self.backbone)
 
     def build(
         self, *, channels: int, class_count: int, seed: int, class_names: Sequence[str] = ()
@@ -51,7 +62,7 @@ class ModelSpec:
             # torch.manual_seed would also reseed the accelerators, which fork_rng does not restore.
             torch.default_generator.manual_seed(seed_for(seed, "backbone"))
             backbone = build_backbone(
-                self.backbone,
+                self.backbone_name,
                 channels,
                 small_stem=self.small_stem,
                 pretrained=self.weights == "timm",

@@ -15,6 +15,7 @@ from fedquilt.core.aggregation_rules import AggregationRules
 from fedquilt.core.bounds import DEFAULT_BOUNDS, Bounds
 from fedquilt.core.errors import UserError
 from fedquilt.core.fixed_point import Summation
+from fedquilt.core.own_code import remember
 from fedquilt.core.robust import NOT_ROBUST, Robust
 from fedquilt.core.settings import Tables, added, plain, read
 from fedquilt.data.annotations import ANNOTATIONS
@@ -64,6 +65,7 @@ class Recipe:
             raise UserError(f"min_cell must be 0 or more, found {self.min_cell}")
         self.rules  # noqa: B018 (raises if they contradict each other)
         method = self.method
+        remember(type(method))  # it may be a class of the user's script
         if (
             isinstance(method, WeightedAveraging)
             and method.one_class_per_image
@@ -95,9 +97,9 @@ def recipe_from(settings: Mapping[str, Any]) -> Recipe:
     return recipe
 
 
-def read_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
+def read_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     """Read a recipe from a TOML or JSON file; relative paths start at the file's folder."""
-    return recipe_from(with_overrides(read_settings(path), overrides))
+    return recipe_from(with_overrides(read_settings(Path(path)), overrides))
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def group_by_recipe(runs: Sequence[Run]) -> list[list[Run]]:
     """Group the runs whose recipes are equal except for seeds, in the order given."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        settings = {k: v for k, v in flat_settings(run.recipe.to_dict()).items() if k not in SEEDS}
+        settings = {k: v for k, v in flat_settings(run.settings).items() if k not in SEEDS}
         groups.setdefault(json.dumps(settings, sort_keys=True), []).append(run)
     return list(groups.values())
 
@@ -80,9 +80,9 @@ def _described_group(label: str, runs: Sequence[Run], metrics: Sequence[str]) ->
     per_class = [_per_class(run) for run in runs]
     return {
         "label": label,
-        "is_bound": runs[0].recipe.method.needs_complete_labels,  # not ranked: it sees more labels
+        "is_bound": runs[0].is_bound,  # not ranked: it sees more labels
         "runs": [str(run.path) for run in runs],
-        "seeds": [run.recipe.seed for run in runs],
+        "seeds": [run.settings["seed"] for run in runs],
         "metrics": {m: _summary([run.result["metrics"][m] for run in runs]) for m in metrics},
         "classes": {
             name: _summary([values.get(name) for values in per_class]) for name in per_class[0]
@@ -93,7 +93,7 @@ def _described_group(label: str, runs: Sequence[Run], metrics: Sequence[str]) ->
 def _contender(label: str, runs: Sequence[Run]) -> Contender:
     scores, counts = {}, {}
     for run in runs:
-        flat = flat_settings(run.recipe.to_dict())
+        flat = flat_settings(run.settings)
         seed = json.dumps([flat.get(place) for place in SEEDS])
         counts[seed] = _test_counts(run)
         if scores_path(run.path).exists():
@@ -103,7 +103,7 @@ def _contender(label: str, runs: Sequence[Run]) -> Contender:
         scores=scores,
         counts=counts,
         settings=_other_settings(runs[0]),
-        is_bound=runs[0].recipe.method.needs_complete_labels,
+        is_bound=runs[0].is_bound,
     )
 
 
@@ -121,7 +121,7 @@ def _other_settings(run: Run) -> dict[str, str]:
     """Return the settings outside the method, since they may explain a result."""
     return {
         place: repr(value)
-        for place, value in flat_settings(run.recipe.to_dict()).items()
+        for place, value in flat_settings(run.settings).items()
         if not place.startswith("method.") and place not in (*SEEDS, *NOT_COMPARED)
     }
 
@@ -160,7 +160,7 @@ def _worst_classes(groups: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _labels(runs: Sequence[Run]) -> list[str]:
     """Label groups by method, and by the settings that differ between groups of one method."""
-    settings = [flat_settings(run.recipe.to_dict()) for run in runs]
+    settings = [flat_settings(run.settings) for run in runs]
     labels = []
     for own in settings:
         same_method = [each for each in settings if each["method.name"] == own["method.name"]]

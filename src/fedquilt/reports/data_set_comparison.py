@@ -91,7 +91,7 @@ def _words(p: float, count: int) -> str:
 
 def _methods(runs: Sequence[Run], data_sets: Sequence[str]) -> list[str]:
     """Name every run's method, with the settings in which it differs on one data set."""
-    settings = [flat_settings(run.recipe.to_dict()) for run in runs]
+    settings = [flat_settings(run.settings) for run in runs]
     names = []
     for own, data_set in zip(settings, data_sets):
         rivals = [
@@ -113,7 +113,7 @@ def _data_sets(runs: Sequence[Run]) -> list[str]:
     numbers: dict[str, dict[str, int]] = {}
     names = []
     for run in runs:
-        flat = flat_settings(run.recipe.to_dict())
+        flat = flat_settings(run.settings)
         settings = {
             place: value
             for place, value in flat.items()

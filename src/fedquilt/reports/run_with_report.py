@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 def run(
     recipe: Recipe,
-    out: Path,
+    out: str | Path,
     *,
     cache: Path = CACHE,
     splits: Splits | None = None,
@@ -33,7 +33,7 @@ def run(
     finished = read_run(out)
     loaded = recipe.data.load(cache) if splits is None else splits
     save_run_pictures(finished, loaded.train)
-    complaint = try_run_report(out)
+    complaint = try_run_report(Path(out))
     if complaint is not None:
         log.warning("%s", complaint)
     return finished

@@ -18,6 +18,7 @@ from fedquilt.data.partitions.partition import Partition
 from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.metrics import AnnotationStatus, Report, by_annotation_status, score
 from fedquilt.metrics.evaluation import Evaluation, called_present, predict_logits, report_on
+from fedquilt.metrics.own_metrics import NO_METRICS, Metrics, with_own_metrics
 from fedquilt.metrics.report import (
     class_mean_over_reports,
     count_over_reports,
@@ -124,11 +125,13 @@ def assess(
     sites: SiteSamples = NO_SITES,
     thresholds: Mapping[str, Mapping[str, Any]] = NO_THRESHOLDS,
     before: Mapping[str, Report] = NO_REPORTS,
+    metrics: Metrics = NO_METRICS,
 ) -> Assessment:
     """Evaluate the models on all test images and, if ``sites`` is not empty, on each site's.
 
     ``thresholds`` are those of each model's classes, where they differ from the recipe's one.
-    ``before`` are reports of the same models without such thresholds.
+    ``before`` are reports of the same models without such thresholds. ``metrics`` are the user's
+    own, on all test images.
     """
     reports: dict[str, Report] = {}
     at_sites: dict[str, Report] = {}
@@ -141,7 +144,8 @@ def assess(
         if name in before and not fitted:
             reports[name] = before[name]
         else:
-            reports[name] = report_on(probabilities, test, settings, called)
+            report = report_on(probabilities, test, settings, called)
+            reports[name] = with_own_metrics(report, metrics, probabilities, test)
         own = {name: sites[name]} if name in sites else {}
         evaluated = sites if name == GLOBAL else own
         at_sites |= reports_by_site(probabilities, test, evaluated, settings, called)

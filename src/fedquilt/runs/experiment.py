@@ -13,6 +13,7 @@ from fedquilt.data.source import Splits
 from fedquilt.data.validation import KEPT_POSITIVES
 from fedquilt.engines.build import build_engine, check_engine
 from fedquilt.engines.options import EngineName, EngineOptions
+from fedquilt.metrics.own_metrics import NO_METRICS, Metrics
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.disclosure_floor import DisclosureFloor
 from fedquilt.privacy.sent_parts import check_can_be_summed
@@ -52,9 +53,9 @@ UNKNOWN_REASON = "no label met the method's conditions"  # for a method that giv
 Observer = Callable[[str, dict[str, Any]], None]  # ("begin" | "notice" | "round" | "end", facts)
 
 
-def run(
+def run(  # noqa: PLR0913
     recipe: Recipe,
-    out: Path,
+    out: str | Path,
     *,
     resume: bool = False,
     cache: Path = CACHE,
@@ -62,6 +63,7 @@ def run(
     engine: EngineName | EngineOptions = "auto",
     observe: Observer = lambda event, facts: None,
     splits: Splits | None = None,
+    metrics: Metrics = NO_METRICS,
 ) -> RunFolder:
     """Run or resume a recipe, and return its run folder.
 
@@ -72,17 +74,19 @@ def run(
         cache: the folder for decoded images.
         device: where clients train, such as ``cpu`` or ``cuda``.
         engine: a name, or ``EngineOptions``.
-        observe: callback for "begin", "notice", "round" and "end" events.
+        observe: called with "begin", "notice", "round" or "end", and what there is to tell.
         splits: the data, if it is already loaded.
+        metrics: metrics of your own by name: functions of probabilities, labels and ``known``,
+            each (N, C), that return a number. They are computed on the test images.
     """
     options = engine if isinstance(engine, EngineOptions) else EngineOptions(engine)
     check_engine(options, device, recipe.method.training.precision)
-    folder = RunFolder(out)
+    folder = RunFolder(Path(out))
     with folder.begin(recipe, resume=resume):
         simulation = simulate(recipe, cache, splits, use_marked=folder.validates_on_marked(recipe))
         recipe.evaluation.decisions.check_classes(simulation.task.classes)
         check_can_be_summed(recipe.method, simulation.task, recipe.summation)
-        run_ = _Run(recipe, folder, simulation, device, options, observe)
+        run_ = _Run(recipe, folder, simulation, device, options, observe, metrics)
         run_.prepare()
         folder.keep(recipe, simulation.allocation)
         run_.say_begin()
@@ -106,9 +110,10 @@ class _Run:
         device: str,
         engine: EngineOptions,
         observe: Observer,
+        metrics: Metrics,
     ) -> None:
         self.recipe, self.folder, self.simulation = recipe, folder, simulation
-        self.device, self.observe = device, observe
+        self.device, self.observe, self.metrics = device, observe, metrics
         self.recorder = RoundRecorder(
             recipe,
             simulation.task,
@@ -185,7 +190,9 @@ class _Run:
         history = self.folder.history.read()
         models = models_of(self.recipe.method, self.server, self.engine)
         further = {"pseudo_labels": self.audit.summary(), **self._activity(history)}
-        end = RunEnd(self.recipe, self.folder, self.simulation, self.engine, self.observe)
+        end = RunEnd(
+            self.recipe, self.folder, self.simulation, self.engine, self.observe, self.metrics
+        )
         served = choose_models(
             models,
             self.recorder.checkpoints,
@@ -218,7 +225,8 @@ class _Run:
 
     def _evaluate(self, server: State) -> RoundMetrics:
         logits = self._logits(models_of(self.recipe.method, server, self.engine))
-        assessment = assess(logits, self.simulation.splits.test, self.recipe.evaluation)
+        test, settings = self.simulation.splits.test, self.recipe.evaluation
+        assessment = assess(logits, test, settings, metrics=self.metrics)
         self._evaluated = (server, assessment)
         return RoundMetrics(assessment.averages, assessment.per_class("auc"))
 

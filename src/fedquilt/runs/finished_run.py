@@ -14,12 +14,16 @@ import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.own_code import remember
+from fedquilt.core.settings import read
 from fedquilt.data.allocation import Allocation
 from fedquilt.data.dataset import MultiLabelDataset
+from fedquilt.data.source import Source
+from fedquilt.data.sources import SOURCES
 from fedquilt.metrics import Report, nan_to_none, score
-from fedquilt.metrics.evaluation import called_present
+from fedquilt.metrics.evaluation import Evaluation, called_present
 from fedquilt.metrics.labelled_images import LabelledImages
-from fedquilt.recipes.recipe import Recipe
+from fedquilt.recipes.recipe import Recipe, recipe_from
 from fedquilt.runs.assessment import GLOBAL
 from fedquilt.runs.fitted_decisions import (
     Found,
@@ -38,15 +42,57 @@ from fedquilt.runs.trained_models import TrainedModels
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A view of a run folder; files are read on first use."""
+    """A view of a run folder; files are read on first use.
+
+    Only ``recipe`` needs the method, which may be the user's own; the rest works without it.
+    """
 
     folder: RunFolder
-    recipe: Recipe
     which: Which | None = None  # the models of the best or the last round; None: those served
 
     @property
     def path(self) -> Path:
         return self.folder.path
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        return recipe_from(self._stored)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The recipe as plain data; as it is stored if the method is not known here."""
+        try:
+            return self.recipe.to_dict()
+        except UserError:
+            return self._stored
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the method saw labels that no site annotated, so that it is no rival."""
+        try:
+            return self.recipe.method.needs_complete_labels
+        except UserError:  # a method of the user's own, which is not known here
+            return False
+
+    @property
+    def evaluation(self) -> Evaluation:
+        found: Evaluation = read(
+            Evaluation, self._stored.get("evaluation", {}), "recipe.evaluation", {}
+        )
+        return found
+
+    @property
+    def source(self) -> Source:
+        """The data of the recipe, not loaded."""
+        found: Source = read(
+            Source, self._stored["data"], "recipe.data", {Source: ("data source", SOURCES)}
+        )
+        return found
+
+    @cached_property
+    def _stored(self) -> dict[str, Any]:
+        stored: dict[str, Any] = self.folder.read_json(self.folder.recipe)
+        return stored
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
@@ -145,7 +191,7 @@ class Run:
         logits = torch.cat([self.models.logits(d.images, client, device).cpu() for d in datasets])
         labels = torch.cat([data.labels for data in datasets])
         known = torch.cat([data.known for data in datasets])
-        entries, settings = self.decisions(client, threshold), self.recipe.evaluation
+        entries, settings = self.decisions(client, threshold), self.evaluation
         thresholds = entries.get("thresholds", {}).get("classes", {})
         report = score(
             torch.sigmoid(logits),
@@ -193,14 +239,20 @@ def _patients_of(datasets: Sequence[MultiLabelDataset]) -> npt.NDArray[np.int64]
     return np.unique(names, return_inverse=True)[1].astype(np.int64)
 
 
-def read_run(path: str | Path, which: Which | None = None) -> Run:
+def read_run(path: str | Path, which: Which | None = None, *, own: Sequence[Any] = ()) -> Run:
     """Open a run folder; an unfinished run has no result, and the model of its last checkpoint.
 
     Args:
         path: the run folder.
         which: use the models of the ``best`` or the ``last`` round; default: those served.
+        own: your own classes and functions that the run was made with, such as its network.
     """
     folder = RunFolder(Path(path))
     if not folder.path.is_dir():
         raise UserError(f"there is no run folder {path}")
-    return Run(folder, folder.read_recipe(), which)
+    for thing in own:
+        remember(thing)
+    run = Run(folder, which)
+    if not isinstance(run._stored, dict) or not {"data", "method"} <= run._stored.keys():
+        raise UserError(f"{folder.recipe} is damaged: it is no recipe")
+    return run

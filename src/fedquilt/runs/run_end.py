@@ -12,6 +12,7 @@ from fedquilt.core.atomic_files import write_json
 from fedquilt.core.tree import Weights
 from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.metrics import nan_to_none
+from fedquilt.metrics.own_metrics import Metrics
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.assessment import (
     GLOBAL,
@@ -52,6 +53,7 @@ class RunEnd:
     simulation: Simulation
     engine: SequentialEngine
     observe: Callable[[str, dict[str, Any]], None]
+    metrics: Metrics  # the user's own
 
     def write(
         self,
@@ -76,7 +78,9 @@ class RunEnd:
         thresholds = class_thresholds(fitted)
         logits = self._test_logits(served.models) if before is None else before.logits.items()
         reports = {} if before is None else before.reports
-        assessment = assess(logits, test, settings, sites, thresholds, before=reports)
+        assessment = assess(
+            logits, test, settings, sites, thresholds, before=reports, metrics=self.metrics
+        )
         rounds = served.rounds.get(GLOBAL, trained)
         scores = Scores.of(test, assessment.logits, part="test", round_count=rounds)
         self._keep(scores)

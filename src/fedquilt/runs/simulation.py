@@ -9,12 +9,14 @@ from pathlib import Path
 import torch
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.own_code import is_own
 from fedquilt.data.allocation import Allocation, Holding, allocate
 from fedquilt.data.augmentation.views import Preprocessing
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.source import Splits
 from fedquilt.data.validation import set_aside
+from fedquilt.models.own_backbone import check_features
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.training.task import Task
 
@@ -69,6 +71,8 @@ def simulate(
         round_count=recipe.rounds,
         seed=recipe.seed,
     )
+    if is_own(task.model.backbone_name):
+        check_features(task.model.backbone_name, task.build_network().backbone, task.image_shape)
     validates = any(map(len, validation.values()))
     return Simulation(splits, allocation, clients, task, validation if validates else {})
 

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 import pytest
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.own_code import own_name, remember
 from fedquilt.core.settings import added, plain, read
 
 
@@ -277,10 +278,19 @@ def test_the_plain_form_holds_the_registered_name():
     }
 
 
-def test_a_class_in_no_table_cannot_be_converted():
-    @dataclass(frozen=True, kw_only=True)
-    class Stray(Animal):
-        pass
+@dataclass(frozen=True, kw_only=True)
+class Stray(Animal):
+    teeth: int = 1
 
-    with pytest.raises(UserError, match=r"Stray is in no table, so a recipe cannot name it"):
-        plain(Stray(), TABLES)
+
+def test_a_class_in_no_table_is_named_by_its_module():
+    form = plain(Stray(teeth=2), TABLES)
+    assert form == {"name": f"{__name__}:Stray", "legs": 4, "teeth": 2}
+    remember(Stray)
+    assert outer(pet=form).pet == Stray(teeth=2)
+
+
+def test_an_own_class_must_be_of_the_family():
+    remember(Inner)
+    with pytest.raises(UserError, match=r"must be a dataclass derived from Animal, found .*Inner"):
+        outer(pet={"name": own_name(Inner)})

@@ -35,6 +35,10 @@ NEEDED = {  # fields without a default
     "folder": "images",
     "labels": "labels.csv",
     "flag": "dermamnist",
+    "classes": ["a", "b"],
+    "content": "sha256:0",
+    "images": 6,
+    "shape": [1, 2, 2],
 }
 VARIANTS = [
     (name, variant) for name in METHODS for variant in find("method", METHODS, name).variants

@@ -40,11 +40,8 @@ def made_up_run(
     return SimpleNamespace(
         path=Path(f"{method}-{seed}"),
         classes=("easy", "hard"),
-        recipe=SimpleNamespace(
-            to_dict=lambda: recipe,
-            seed=seed,
-            method=SimpleNamespace(needs_complete_labels=method == "full-labels"),
-        ),
+        settings=recipe,
+        is_bound=method == "full-labels",
         result={
             "metrics": {"macro_auc": auc, "hamming": 1 - auc},
             "reports": {"global": {"per_class": {"auc": per_class}}},
@@ -160,7 +157,7 @@ def test_a_bound_with_all_labels_is_not_ranked():
 def test_seeds_of_the_data_count_as_seeds():
     runs = two_methods()
     for run in runs:
-        run.recipe.to_dict()["data"] = {"name": "digits-mosaic", "seed": run.recipe.seed}
+        run.settings["data"] = {"name": "digits-mosaic", "seed": run.settings["seed"]}
     assert [len(group["seeds"]) for group in compare(runs, ["auc"])["groups"]] == [1, 2]
 
 

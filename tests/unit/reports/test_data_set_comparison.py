@@ -28,7 +28,7 @@ def made_up_run(data: str, method: str, auc: float, seed: int = 0, **settings: A
     recipe = {"method": {"name": method, **settings}, "data": {"name": data}, "seed": seed}
     return SimpleNamespace(
         path=Path(f"{data}-{method}"),
-        recipe=SimpleNamespace(to_dict=lambda: recipe),
+        settings=recipe,
         result={"metrics": {"macro_auc": auc, "hamming": 1 - auc}},
     )
 

@@ -8,6 +8,7 @@ SOURCES = {
     "digits-mosaic": "fedquilt.data.sources.digits_mosaic.load:DigitsMosaic",
     "flair": "fedquilt.data.sources.flair.load:Flair",
     "folder": "fedquilt.data.sources.folder.load:Folder",
+    "given": "fedquilt.data.sources.given.load:Given",
     "ham10000": "fedquilt.data.sources.ham10000.load:Ham10000",
     "medmnist": "fedquilt.data.sources.medmnist.load:MedMnist",
     "mnist": "fedquilt.data.sources.mnist.load:Mnist",

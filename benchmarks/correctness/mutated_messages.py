@@ -188,7 +188,7 @@ def recorded_study(method: Method, folder: Path) -> tuple[Recorded, Any]:
     first = method.broadcast(server)
     for round_ in run_rounds(method, study.task, engine, server):
         server = round_.server
-    engine.send_final(method.broadcast(server))
+    engine.send_final(method.broadcast(server), study.task.round_count)
     return channel, first
 
 

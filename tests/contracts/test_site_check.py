@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from fedquilt.deploy.site.memory import SiteMemory
 from fedquilt.deploy.site.settings import SiteSettings, read_site_settings
 from fedquilt.deploy.study import Study, study_from
 from fedquilt.methods import all_methods
+from fedquilt.privacy.disclosure_report import WEIGHTS
 from fedquilt.recipes.recipe import recipe_from
 from fedquilt.runs.simulation import simulate
 from fedquilt.training.method import Method
@@ -71,7 +73,7 @@ class Hospitals:
             name: annotated_classes(data, self.classes) for name, data in simulation.clients.items()
         }
 
-    def study(self, method: Method) -> Study:
+    def study(self, method: Method, **recipe: object) -> Study:
         return study_from(
             {
                 "name": "digits",
@@ -86,6 +88,7 @@ class Hospitals:
                     "rounds": 3,
                     "model": {"backbone": "small-cnn"},
                     "method": plain(method, {Method: ("method", all_methods())}),
+                    **recipe,
                 },
             }
         )
@@ -94,7 +97,7 @@ class Hospitals:
         return {
             name: SiteClient(
                 study,
-                load_site_data(study, name, settings).training,
+                load_site_data(study, name, settings),
                 SiteMemory.of(folder / name / "states", study, settings.policy),
                 settings.policy,
                 AuditLog(folder / name / "audit.jsonl"),
@@ -185,3 +188,19 @@ def printed(found: SiteCheck) -> list[list[str]]:
 def test_bounds_are_refused(name: str, hospitals: Hospitals) -> None:
     with pytest.raises(UserError, match="a bound for simulations"):
         hospitals.study(make_method(name))
+
+
+def test_parts_of_validation_are_listed_and_a_policy_may_refuse_them(
+    hospitals: Hospitals, tmp_path: Path
+) -> None:
+    study = hospitals.study(make_method("fedavg"), validation={"share": 0.3})
+    settings = hospitals.settings[SITE]
+    found = check_site(kit_of(study, tmp_path / "kit"), settings)
+    rows = {row.part: row for row in found.leaving if row.when == "validated rounds"}
+    assert set(rows) == {"validation_auc", "validation_loss"}
+    assert all((row.kind, row.numbers, row.bytes) == ("Mean", 3, 48) for row in rows.values())
+    policy = replace(settings.policy, may_leave=("annotators", *WEIGHTS, "training_loss"))
+    refusing = check_site(kit_of(study, tmp_path / "other"), replace(settings, policy=policy))
+    refused = {row.part: row.refused for row in refusing.leaving if row.refused}
+    assert set(refused) == {"validation_auc", "validation_loss"}
+    assert refusing.is_ok  # it takes part without them

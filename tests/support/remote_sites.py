@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from support.tiny_federation import CLASSES, SIZE, Federation, make_federation
 
 from fedquilt.core.settings import plain
+from fedquilt.data.client_data import ClientData
 from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.channel import WaitLimits
 from fedquilt.deploy.server.broadcast_log import BROADCASTS_FILE, BroadcastLog
 from fedquilt.deploy.server.remote_engine import RemoteEngine
 from fedquilt.deploy.site.client import SiteClient
+from fedquilt.deploy.site.data import SiteData
 from fedquilt.deploy.site.memory import SiteMemory
 from fedquilt.deploy.study import Study, study_from
 from fedquilt.methods import all_methods
@@ -72,13 +75,21 @@ def make_sites(
     return {
         name: SiteClient(
             study,
-            data,
+            without_validation(data),
             SiteMemory.of(folder / name / "states", study, policy),
             policy,
             AuditLog(folder / name / "audit.jsonl"),
         )
         for name, data in clients.items()
     }
+
+
+def without_validation(data: ClientData) -> SiteData:
+    """The data of a site that trains on all of its images."""
+    nothing = replace(
+        data, indices=data.indices[:0], labels=data.labels[:0], known=data.known[:0], patients=None
+    )
+    return SiteData(training=data, validation=nothing)
 
 
 class CallingChannel:

@@ -150,6 +150,16 @@ class Study:
         """The agreed number of images of the sites that have one."""
         return {site.name: site.images for site in self.sites if site.images is not None}
 
+    @property
+    def has_global_model(self) -> bool:
+        """Whether there is one model for all sites, so that all can judge the same one."""
+        return self.recipe.method.global_weights({"weights": {}}) is not None
+
+    @property
+    def validates_at_sites(self) -> bool:
+        """Whether sites judge the network after a round on images that they do not train on."""
+        return self.recipe.validation.share > 0 and self.has_global_model
+
     def site(self, name: str) -> StudySite:
         for site in self.sites:
             if site.name == name:

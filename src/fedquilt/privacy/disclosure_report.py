@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from torch import Tensor
@@ -20,6 +20,7 @@ from fedquilt.privacy.disclosure_floor import DisclosureFloor, small_groups
 from fedquilt.privacy.site_policy import SitePolicy
 from fedquilt.training.client import LOSS_PART
 from fedquilt.training.method import Method, State
+from fedquilt.training.provenance import images_of, patients_of
 from fedquilt.training.rounds import expected_update
 from fedquilt.training.task import Task
 
@@ -28,7 +29,9 @@ LATER = "decided after training"
 
 WEIGHTS = ("body", "head", "buffers")  # a network may have no buffers, or no head rows
 
-When = Literal["once", "every round", "most rounds", "some rounds"]
+When = Literal[
+    "once", "every round", "most rounds", "some rounds", "validated rounds", "at the end"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +46,7 @@ class LeavingPart:
     bytes: int | None
     suppressed: tuple[str, ...]  # classes whose groups are too small
     refused: str | None  # why the policy forbids it
+    is_needed: bool = True  # otherwise a site takes part without it
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -79,6 +83,27 @@ def what_would_leave(
         for when, parts, state in rows
         for name, part in parts.items()
     ]
+
+
+def judged_parts(
+    update: Update, when: When, data: ClientData, classes: Sequence[str], policy: SitePolicy
+) -> list[LeavingPart]:
+    """Return parts that leave if the policy lets them, of images that are not trained on.
+
+    Args:
+        update: with the names, kinds and shapes of the parts.
+        when: the site sends them.
+        data: the images that they are computed from.
+        classes: of the study.
+        policy: of the site.
+    """
+    names: tuple[str, ...] = ()
+    if len(data) and policy.min_cell > 1:
+        people = patients_of(images_of("sides", data), data)
+        few = (people < policy.min_cell).any(-1) & (people > 0).any(-1)
+        names = tuple(_names(few, classes))
+    rows = [_row(name, part, when, names, policy) for name, part in update.items()]
+    return [replace(row, is_needed=False) for row in rows]
 
 
 def _expected(method: Method, task: Task, answer: Update) -> dict[str, Part]:

@@ -6,14 +6,17 @@ The parts ``validation_auc``, weighted by pairs of a positive and a negative, an
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fedquilt.core.payload import Mean, Update
+from fedquilt.core.payload import Mean, Update, weight_of
 from fedquilt.core.totals import Totals
+from fedquilt.core.update_checks import RefusedUpdate
 from fedquilt.data.client_data import ClientData
 from fedquilt.metrics.ranking import roc_auc
 from fedquilt.training.provenance import images_of, patients_of
@@ -65,3 +68,41 @@ def validation_result(totals: Totals, classes: tuple[str, ...]) -> dict[str, Any
         "loss": float((losses * entries).sum() / entries.sum()) if entries.any() else None,
         "per_class_auc": {name: value if usable else None for name, value, usable in per_class},
     }
+
+
+class ValidationCheck:
+    """The server's check of what sites claim: right ranges, and the same weights in all rounds.
+
+    A site validates on the same images in every round, so only the AUC and the loss may change.
+    """
+
+    def __init__(self, annotated: Callable[[str], Tensor], classes: tuple[str, ...]) -> None:
+        self._annotated, self._classes = annotated, classes
+        self._weights: dict[tuple[str, str], Tensor] = {}
+
+    def __call__(self, site: str, update: Update) -> None:
+        """Raise RefusedUpdate; names, shapes and weights must have been checked before."""
+        foreign = ~self._annotated(site)
+        for name in VALIDATION_PARTS:
+            part = update[name]
+            assert isinstance(part, Mean)
+            assert isinstance(part.value, Tensor)
+            value, weight = part.value, weight_of(part)
+            where = f"client {site!r}, part {name!r}"
+            if bool((weight[foreign] > 0).any()):
+                unknown = self._classes[int((foreign & (weight > 0)).nonzero()[0])]
+                raise RefusedUpdate(f"{where}: it judges {unknown!r}, which it does not annotate")
+            most = 1.0 if name == AUC_PART else math.inf
+            if bool(((value < 0) | (value > most)).any()):
+                raise RefusedUpdate(f"{where}: a value lies outside of 0 to {most:g}")
+            if not torch.equal(self._weights.get((site, name), weight), weight):
+                raise RefusedUpdate(
+                    f"{where}: its weights differ from those of the round before; a site's "
+                    "validation images must not change during a study"
+                )
+        pairs, entries = (weight_of(update[name]) for name in VALIDATION_PARTS)  # type: ignore[arg-type]
+        if bool((pairs > (entries / 2) ** 2).any()):
+            raise RefusedUpdate(
+                f"client {site!r}, part {AUC_PART!r}: more pairs than its entries can make"
+            )
+        self._weights |= {(site, AUC_PART): pairs, (site, LOSS_PART): entries}

@@ -216,7 +216,7 @@ class _Run:
         task, settings = self.simulation.task, self.recipe.evaluation
         return model_logits(models, self.engine, task, images, settings)
 
-    def _validate(self, server: State) -> RoundValidation | None:
+    def _validate(self, server: State, rounds: int) -> RoundValidation | None:
         if not self.simulation.validation:
             return None
         models = models_of(self.recipe.method, server, self.engine)

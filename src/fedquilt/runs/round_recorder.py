@@ -19,6 +19,7 @@ from fedquilt.training.rounds import Engine, Round, run_rounds
 from fedquilt.training.task import Task
 
 Record: TypeAlias = dict[str, Any]  # one line of the run's history
+SERVER = "server's state"  # its name among the best models; no client is called so
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class RoundValidation:
 
     facts: Mapping[str, Any]  # see validation_result
     models: Mapping[str, Weights]  # the global one, or each client's
+    server: State | None = None  # kept with a global model, for broadcasting it again
 
 
 class CachedStates(Protocol):
@@ -48,8 +50,9 @@ class CachedStates(Protocol):
 class RoundRecorder:
     """Runs the remaining rounds and leaves each in the run's folder.
 
-    ``validate`` and ``evaluate`` get the server's state; a round that can be validated is not
-    evaluated on test images. ``further_facts`` are added to a round's record.
+    ``validate`` and ``evaluate`` get the server's state, ``validate`` also the number of rounds
+    done; a round that can be validated is not evaluated on test images. ``further_facts`` are added
+    to a round's record.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class RoundRecorder:
         evaluate: Callable[[State], RoundMetrics | None],
         further_facts: Callable[[], Record],
         checkpoint_every: int,
-        validate: Callable[[State], RoundValidation | None] = lambda server: None,
+        validate: Callable[[State, int], RoundValidation | None] = lambda server, rounds: None,
     ) -> None:
         self.checkpoints = Checkpoints(folder.checkpoints)
         self.choices: Choices = {}  # of each model, after the last recorded round
@@ -132,7 +135,7 @@ class RoundRecorder:
 
     def _judged(self, round_: Round) -> Record:
         """Validate the round or, without a validation part, evaluate it."""
-        validation = self._validate(round_.server)
+        validation = self._validate(round_.server, round_.index + 1)
         if validation is None:
             metrics = self._evaluate(round_.server)
             if metrics is None:
@@ -145,6 +148,8 @@ class RoundRecorder:
             for name, weights in validation.models.items():
                 if name in self.choices and self.choices[name].best == number:
                     self.checkpoints.keep_best(name, number, weights)
+                    if validation.server is not None:
+                        self.checkpoints.keep_best(SERVER, number, validation.server)
         return {"validation": validation.facts}
 
     def _checkpoint(self, round_: Round, states: CachedStates | None) -> None:

@@ -27,7 +27,10 @@ from fedquilt.deploy.protocol.message_bounds import (
 MAGIC = b"fedquilt message 1\n"
 LENGTH_BYTES = 8
 MAX_FACT = 100  # characters of a fact that a reply repeats
-END = "end"  # kind of the last request, which brings the final broadcast and trains nothing
+# Kinds of requests. Only the first two are answered with what was trained on.
+SURVEY, TRAIN = "survey", "train"
+VALIDATE = "validate"  # the network after a round, judged on the site's validation images
+END = "end"  # the model of the study; it trains nothing
 SEE_LOG = "see the site's log"  # in place of an error's text, which may hold file names
 EVERY_SITE = "*"  # the "site" of a request that all sites receive
 KINDS: Mapping[str, type[Sum | Mean | Gather]] = {"Sum": Sum, "Mean": Mean, "Gather": Gather}

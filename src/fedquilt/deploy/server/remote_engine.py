@@ -17,11 +17,19 @@ from fedquilt.core.version import VERSION
 from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.channel import Channel, WaitLimits
 from fedquilt.deploy.protocol.lineage import tree_digest
-from fedquilt.deploy.protocol.messages import END, EVERY_SITE, Message, pack
+from fedquilt.deploy.protocol.messages import (
+    END,
+    EVERY_SITE,
+    SURVEY,
+    TRAIN,
+    VALIDATE,
+    Message,
+    pack,
+)
 from fedquilt.deploy.server.broadcast_log import BroadcastLog
 from fedquilt.deploy.server.declared_images import DeclaredImages
 from fedquilt.deploy.server.quorum import Quorum
-from fedquilt.deploy.server.replies import Replies
+from fedquilt.deploy.server.replies import Check, Replies
 from fedquilt.deploy.server.unannotated_rows import annotated_by
 from fedquilt.deploy.study import Study
 from fedquilt.privacy.sent_parts import example_data
@@ -61,22 +69,24 @@ class RemoteEngine:
         self._broadcasts = BroadcastLog() if broadcasts is None else broadcasts
         self._images = DeclaredImages(study) if images is None else images
         self.norms: Norms = {}
-        self.last_exchange = ExchangeReport()
+        self.last_exchange = ExchangeReport()  # of training, the survey or the end
+        self.last_validation = ExchangeReport()  # of the last round, empty if it had none
 
     def survey(self, method: Method) -> Totals:
-        request = self._packed("survey", EVERY_SITE, SURVEY_ROUND, {})
+        request = self._packed(SURVEY, EVERY_SITE, SURVEY_ROUND, {})
         requests = dict.fromkeys(self._study.site_names, request)
         expected = method.survey(example_data(self._task))
         scales = survey_scales(
             self._study.recipe.rules, expected, list(self._study.agreed_images.values())
         )
-        return self._collect_quorum("survey", SURVEY_ROUND, requests, expected, scales=scales)
+        return self._collect_quorum(SURVEY, SURVEY_ROUND, requests, expected, scales=scales)
 
     def exchange(
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
     ) -> Totals:
+        self.last_validation = ExchangeReport()
         expected = expected_update(method, payload, cohort[0], self._task)
-        requests = self._requests("train", payload, round_index, cohort)
+        requests = self._requests(TRAIN, payload, round_index, cohort)
         bounds = round_bounds(
             self._study.recipe.bounds,
             method,
@@ -94,19 +104,25 @@ class RemoteEngine:
             self._study.agreed_images,
         )
         rule = round_rule(self._study.recipe.robust, lambda site: annotated_by(self._study, site))
-        totals = self._collect_quorum(
-            "train", round_index, requests, expected, bounds, scales, rule
-        )
+        totals = self._collect_quorum(TRAIN, round_index, requests, expected, bounds, scales, rule)
         for site, parts in totals.bounds.clipped.items():
             self._audit_log.record("clipped", site=site, round=round_index, parts=list(parts))
         for site, cells in totals.robust.dropped.items():
             self._audit_log.record("dropped", site=site, round=round_index, parts=dict(cells))
         return totals
 
-    def send_final(self, payload: State) -> dict[str, str]:
-        """Send every site the final broadcast; return the sites not reached, with reasons."""
-        rounds = self._task.round_count
-        self._collect(END, rounds, self._requests(END, payload, rounds, self._study.site_names), {})
+    def validate(
+        self, payload: State, rounds: int, expected: Update, check: Check
+    ) -> Totals | None:
+        """Let all sites judge the network after ``rounds`` rounds; None if no site answered."""
+        requests = self._requests(VALIDATE, payload, rounds, self._study.site_names)
+        replies, self.last_validation = self._ask(VALIDATE, rounds, requests, expected, check=check)
+        return replies.accumulator.totals() if replies.answered else None
+
+    def send_final(self, payload: State, rounds: int) -> dict[str, str]:
+        """Send every site the model after ``rounds`` rounds; return those not reached, and why."""
+        requests = self._requests(END, payload, rounds, self._study.site_names)
+        _, self.last_exchange = self._ask(END, rounds, requests, {})
         return self.last_exchange.missing
 
     def _requests(
@@ -134,14 +150,16 @@ class RemoteEngine:
         rule: RobustRound | None = None,
     ) -> Totals:
         """Return the totals; raise TooFewSites if the replies make no quorum."""
-        replies = self._collect(kind, round_index, requests, expected, bounds, scales, rule)
-        what = "the survey" if kind == "survey" else f"round {round_index + 1}"
+        replies, self.last_exchange = self._ask(
+            kind, round_index, requests, expected, bounds, scales, rule
+        )
+        what = "the survey" if kind == SURVEY else f"round {round_index + 1}"
         Quorum(self._study, tuple(requests)).require(
             replies.answered, self.last_exchange.missing, what
         )
         return replies.accumulator.totals()
 
-    def _collect(
+    def _ask(
         self,
         kind: str,
         round_index: int,
@@ -150,7 +168,8 @@ class RemoteEngine:
         bounds: RoundBounds | None = None,
         scales: Scales | None = None,
         rule: RobustRound | None = None,
-    ) -> Replies:
+        check: Check | None = None,
+    ) -> tuple[Replies, ExchangeReport]:
         began, rules = time.perf_counter(), self._study.rules
         replies = Replies(
             self._study,
@@ -162,10 +181,11 @@ class RemoteEngine:
             bounds,
             scales,
             rule,
+            check,
         )
         quorum = Quorum(self._study, tuple(requests))
         limits = WaitLimits(
-            seconds=rules.start_seconds if kind == "survey" else rules.round_seconds,
+            seconds=rules.start_seconds if kind == SURVEY else rules.round_seconds,
             late_seconds=rules.late_seconds,
             is_enough=lambda: quorum.is_enough(replies.answered),
         )
@@ -178,14 +198,13 @@ class RemoteEngine:
             raise replies.fault
         replies.settle()
         missing = {**silent, **replies.reasons}
-        self.last_exchange = ExchangeReport(
+        return replies, ExchangeReport(
             answered=tuple(replies.answered),
             missing={name: missing[name] for name in sorted(missing)},
             bytes_down=sum(map(len, requests.values())),
             bytes_up=replies.byte_count,
             seconds=time.perf_counter() - began,
         )
-        return replies
 
     def _packed(self, kind: str, site: str, round_index: int, payload: State) -> bytes:
         facts: dict[str, Any] = {
@@ -195,6 +214,6 @@ class RemoteEngine:
             "site": site,
             "round": round_index,
         }
-        if kind != "survey":
+        if kind != SURVEY:
             facts["lineage"] = self._broadcasts.lineage(site, round_index).to_fact()
         return pack(Message(facts, payload))

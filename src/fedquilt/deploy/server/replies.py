@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from fedquilt.core.bounds import RoundBounds
 from fedquilt.core.fixed_point import Scales
@@ -17,11 +17,13 @@ from fedquilt.core.update_checks import RefusedUpdate
 from fedquilt.core.version import VERSION
 from fedquilt.deploy.audit_log import AuditLog, part_sizes
 from fedquilt.deploy.protocol.message_bounds import BadMessage
-from fedquilt.deploy.protocol.messages import END, Message, unpack, update_of
+from fedquilt.deploy.protocol.messages import SURVEY, TRAIN, Message, unpack, update_of
 from fedquilt.deploy.server.declared_images import DeclaredImages, check_survey_counts
 from fedquilt.deploy.server.reply_limits import check_records, check_reply_size
 from fedquilt.deploy.server.unannotated_rows import check_rows
 from fedquilt.deploy.study import Study
+
+Check: TypeAlias = Callable[[str, Update], None]  # raises RefusedUpdate for a site's update
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +37,7 @@ class Replies:
     """The replies received so far; a reply is counted as a whole or refused."""
 
     study: Study
-    kind: str  # survey, train or end
+    kind: str  # of the request
     round_index: int
     audit_log: AuditLog
     expected: Update  # with the names, kinds, shapes and dtypes that replies must have
@@ -43,6 +45,7 @@ class Replies:
     bounds: RoundBounds | None = None
     scales: Scales | None = None
     rule: RobustRound | None = None
+    check: Check | None = None  # in place of the checks of what is trained
     accumulator: Accumulator = field(init=False)
     answered: list[str] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)  # site -> why its reply was not counted
@@ -50,10 +53,11 @@ class Replies:
     fault: Exception | None = None
 
     def __post_init__(self) -> None:
+        check = self._check_rows if self.check is None else self.check
         self.accumulator = Accumulator(
             self.expected,
             len(self.study.sites),
-            self._check_rows,
+            check,
             self.bounds,
             self.scales,
             self.rule,
@@ -112,7 +116,7 @@ class Replies:
         self._check_facts(site, message)
         if "error" in message.facts:
             raise SiteFailed(f"{message.facts['error']}: {message.facts.get('text', '')}"[:300])
-        if self.kind != END:
+        if self.kind in (SURVEY, TRAIN):
             self.images.declare(site, message.facts.get("images"))
         return update_of(message)
 
@@ -140,5 +144,5 @@ class Replies:
     def _check_rows(self, site: str, update: Update) -> None:
         check_records(update, site, self.study.rules, self.images.of(site))
         check_rows(self.study, update, site)
-        if self.kind == "survey":
+        if self.kind == SURVEY:
             check_survey_counts(update, site, self.images.of(site))

@@ -30,7 +30,7 @@ def study_result(
     return {
         "method": recipe.to_dict()["method"]["name"],
         "seed": recipe.seed,
-        "rounds": recipe.rounds,
+        "rounds": len(history),
         "study": study.name,
         "recipe_hash": recipe.hash,
         "partition_hash": site_allocation(study).hash,

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.payload import Gather
+from fedquilt.core.tree import Weights
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.deploy.audit_chain import AUDIT_FILE, read_events
 from fedquilt.deploy.audit_log import AuditLog
@@ -21,6 +22,7 @@ from fedquilt.deploy.server.broadcast_log import BROADCASTS_FILE, BroadcastLog
 from fedquilt.deploy.server.declared_images import SITES_FILE, DeclaredImages
 from fedquilt.deploy.server.remote_engine import RemoteEngine
 from fedquilt.deploy.server.result import site_allocation, study_result
+from fedquilt.deploy.server.study_validation import StudyValidation
 from fedquilt.deploy.server.unannotated_rows import annotated_by
 from fedquilt.deploy.study import Study
 from fedquilt.metrics import Report, nan_to_none
@@ -30,10 +32,17 @@ from fedquilt.reports.html.card import Card, keep_card
 from fedquilt.reports.html.run_report import try_run_report
 from fedquilt.runs.assessment import GLOBAL
 from fedquilt.runs.intervals import result_intervals
-from fedquilt.runs.round_recorder import Record, RoundMetrics, RoundRecorder, bound_notices
+from fedquilt.runs.round_recorder import (
+    SERVER,
+    Record,
+    RoundMetrics,
+    RoundRecorder,
+    bound_notices,
+)
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.saved_models import save_models
 from fedquilt.runs.scores import MAX_BYTES, Scores, logits_size, too_large, write_scores
+from fedquilt.runs.served_models import ServedModels, choose_models
 from fedquilt.training.agreed_bounds import undefended_notice
 from fedquilt.training.client import Workspace
 from fedquilt.training.method import State
@@ -79,19 +88,20 @@ class ServerRun:
         recipe = self.study.recipe
         with self.folder.begin(recipe, resume=resume):
             self.folder.keep(recipe, site_allocation(self.study))
-            self.recorder = RoundRecorder(
-                recipe,
-                self.task,
-                self.folder,
-                evaluate=self._evaluate,
-                further_facts=self._exchange_facts,
-                checkpoint_every=1,  # whatever the recipe says: sites keep a few rounds' states
-            )
             audit_log = AuditLog(self.folder.path / AUDIT_FILE)
             self._images = DeclaredImages(self.study, self.folder.path / SITES_FILE)
             self._broadcasts = BroadcastLog(self.folder.path / BROADCASTS_FILE)
             self.engine = RemoteEngine(
                 self.study, self.task, self._channel, audit_log, self._images, self._broadcasts
+            )
+            self.recorder = RoundRecorder(
+                recipe,
+                self.task,
+                self.folder,
+                evaluate=self._evaluate,
+                validate=StudyValidation(self.study, self.engine).validate,
+                further_facts=self._exchange_facts,
+                checkpoint_every=1,  # whatever the recipe says: sites keep a few rounds' states
             )
             if self.study.evaluate_on_server:
                 self._test = recipe.data.load(self._cache).test
@@ -155,11 +165,11 @@ class ServerRun:
             return None
         return report_on(torch.sigmoid(logits), self._test, self.study.recipe.evaluation)
 
-    def _intervals(self, logits: Tensor | None) -> dict[str, Any]:
+    def _intervals(self, logits: Tensor | None, rounds: int) -> dict[str, Any]:
         """Return the intervals for the result, and keep the scores they are computed from."""
         if self._test is None or logits is None:
             return {}
-        rounds, recipe = self.task.round_count, self.study.recipe
+        recipe = self.study.recipe
         scores = Scores.of(self._test, {GLOBAL: logits}, part="test", round_count=rounds)
         size = logits_size(len(logits), len(self.task.classes), models=1)
         if size > MAX_BYTES:
@@ -177,30 +187,54 @@ class ServerRun:
 
     def _exchange_facts(self) -> Record:
         """What went over the network, instead of the sizes of tensors, and who was missing."""
-        last = self.engine.last_exchange
+        last, validation = self.engine.last_exchange, self.engine.last_validation
         return {
-            "bytes_down": last.bytes_down,
-            "bytes_up": last.bytes_up,
+            "bytes_down": last.bytes_down + validation.bytes_down,
+            "bytes_up": last.bytes_up + validation.bytes_up,
             "missing": last.missing,
             "ended": time.time(),
         }
 
     def _finish(self) -> None:
         method, recipe = self.study.recipe.method, self.study.recipe
-        weights = method.global_weights(self._server)
+        history = self.folder.history.read()
+        weights, server, served = method.global_weights(self._server), self._server, None
         if weights is not None:
-            save_models(self.folder, recipe, self.task, {GLOBAL: weights})
+            served = self._served(weights, len(history))
+            save_models(self.folder, recipe, self.task, served.models, served)
+            server = self._server_after(served.rounds[GLOBAL], len(history))
+        rounds = len(history) if served is None else served.rounds[GLOBAL]
         # Before the result, which marks the study as done: resuming then sends it again.
-        missed = self.engine.send_final(method.broadcast(self._server))
+        missed = self.engine.send_final(method.broadcast(server), rounds)
         for name, why in missed.items():
             self._notice(
                 f"{name} did not receive the final model ({why}); it has an earlier round's"
             )
-        logits = self._logits(self._server)
-        history = self.folder.history.read()
+        logits = self._logits(server)
         result = study_result(self.study, history, self._report(logits), missed)
-        write_json(self.folder.result, result | self._intervals(logits))
+        result |= {} if served is None else {"served": dict(served.facts)}
+        write_json(self.folder.result, result | self._intervals(logits, rounds))
         self._write_report()
+
+    def _served(self, weights: Weights, trained: int) -> ServedModels:
+        recipe = self.study.recipe
+        served = choose_models(
+            {GLOBAL: weights},
+            self.recorder.checkpoints,
+            self.recorder.choices,
+            recipe.validation,
+            trained=trained,
+            planned=recipe.rounds,
+            is_validated=self.study.validates_at_sites,
+        )
+        if self.study.validates_at_sites:
+            self._notice(f"served: {served.facts['why']}")
+        return served
+
+    def _server_after(self, rounds: int, trained: int) -> State:
+        """Return the server's state after the round whose model is served."""
+        kept = None if rounds == trained else self.recorder.checkpoints.best(SERVER)
+        return self._server if kept is None else kept[1]
 
     def _write_report(self) -> None:
         if self.study.card != Card():

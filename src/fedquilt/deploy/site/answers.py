@@ -15,6 +15,7 @@ from typing import Any
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.errors import UserError
 from fedquilt.deploy.protocol.lineage import Lineage, Rollback
+from fedquilt.deploy.protocol.messages import TRAIN, VALIDATE
 
 ANSWERS_FILE = "answers.json"  # beside the site's states
 EXTRA_ANSWERS = 10  # beyond one for each round, for rounds that a study repeats
@@ -32,6 +33,8 @@ class Answered:
     rollbacks: tuple[Rollback, ...] = ()
     rounds: tuple[int, ...] = ()  # answered since the study last went back to before them
     count: int = 0  # all rounds answered, repeated ones for another network included
+    judged: tuple[int, ...] = ()  # validated since the study last went back to before them
+    judged_count: int = 0  # all validations, those of another network after the same round included
     survey: str | None = None  # the data that the survey was answered for
     norm: float | None = None  # of the weights received last
     left: str | None = None  # why the site left the study
@@ -70,28 +73,38 @@ class Answers:
         return lineage.rollbacks[len(self.so_far.rollbacks) :]
 
     def record(
-        self, lineage: Lineage, round_index: int, digest: str, norm: float, *, is_answer: bool
+        self, lineage: Lineage, round_index: int, digest: str, norm: float, *, kind: str
     ) -> None:
-        """Record a broadcast before it is answered; raise RefusedRequest as ``admit`` does."""
+        """Record a broadcast before it is answered; raise RefusedRequest as ``admit`` does.
+
+        Training and validation are each answered for as many networks as the policy allows.
+        """
         new = replace(self._next(lineage, round_index, digest), norm=norm)
-        if is_answer and round_index not in new.rounds:
-            if new.count >= self._budget:
-                raise RefusedRequest(
-                    f"this site has answered {new.count} rounds of this study, as many as its "
-                    "policy allows (max_answers)"
-                )
+        if kind == TRAIN and round_index not in new.rounds:
+            self._check_budget(new.count, "answered")
             new = replace(new, rounds=(*new.rounds, round_index), count=new.count + 1)
+        elif kind == VALIDATE and round_index not in new.judged:
+            self._check_budget(new.judged_count, "validated")
+            new = replace(new, judged=(*new.judged, round_index), judged_count=new.judged_count + 1)
         self._write(new)
+
+    def _check_budget(self, count: int, done: str) -> None:
+        if count >= self._budget:
+            raise RefusedRequest(
+                f"this site has {done} {count} rounds of this study, as many as its policy allows "
+                "(max_answers)"
+            )
 
     def _next(self, lineage: Lineage, round_index: int, digest: str) -> Answered:
         before = self.so_far
         known = len(before.rollbacks)
         if lineage.rollbacks[:known] != before.rollbacks:
             raise RefusedRequest("the request belies what this site was told about earlier rounds")
-        history, rounds = before.history, before.rounds
+        history, rounds, judged = before.history, before.rounds, before.judged
         for each in lineage.rollbacks[known:]:
             history = history[: each.to_round]
             rounds = tuple(index for index in rounds if index < each.to_round)
+            judged = tuple(index for index in judged if index < each.to_round)
         if len(lineage.digests) != round_index:
             raise RefusedRequest("the request does not name one broadcast for each round before")
         told = (*lineage.digests, digest)
@@ -105,7 +118,9 @@ class Answers:
                     f"{index + 1}"
                 )
         longer = told if len(told) > len(history) else history
-        return replace(before, history=longer, rollbacks=lineage.rollbacks, rounds=rounds)
+        return replace(
+            before, history=longer, rollbacks=lineage.rollbacks, rounds=rounds, judged=judged
+        )
 
     def _write(self, new: Answered) -> None:
         content = asdict(new)
@@ -120,8 +135,9 @@ class Answers:
             if digest != _digest(content):
                 raise ValueError("it was altered")
             rollbacks = tuple(Rollback(**each) for each in content.pop("rollbacks"))
-            history, rounds = tuple(content.pop("history")), tuple(content.pop("rounds"))
-            return Answered(history=history, rounds=rounds, rollbacks=rollbacks, **content)
+            for name in {"history", "rounds", "judged"} & content.keys():
+                content[name] = tuple(content[name])
+            return Answered(**content | {"rollbacks": rollbacks})
         except FileNotFoundError:
             return Answered()
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -9,10 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from fedquilt.deploy.kit import Kit
-from fedquilt.deploy.site.data import load_site_data
+from fedquilt.deploy.site.data import SiteData, load_site_data
 from fedquilt.deploy.site.settings import SiteSettings, open_work_folder
-from fedquilt.privacy.disclosure_report import LeavingPart, what_would_leave
+from fedquilt.deploy.study import Study
+from fedquilt.privacy.disclosure_report import LeavingPart, judged_parts, what_would_leave
 from fedquilt.privacy.site_policy import SitePolicy
+from fedquilt.privacy.site_validation import expected_validation
 
 UNKNOWN = "not known yet"  # for a part that leaves in later rounds only
 
@@ -28,11 +30,12 @@ class SiteCheck:
     policy: SitePolicy
     leaving: tuple[LeavingPart, ...]
     agreed_images: int | None = None
+    validation_images: int = 0
 
     @property
     def is_ok(self) -> bool:
         """Whether the site's policy permits every part that the study needs."""
-        return all(each.refused is None for each in self.leaving)
+        return all(each.refused is None for each in self.leaving if each.is_needed)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -40,12 +43,15 @@ class SiteCheck:
             "study": self.study,
             "site": self.site,
             "images": self.images,
+            "validation_images": self.validation_images,
             "annotated": {name: list(counts) for name, counts in self.annotated.items()},
             "leaving": [each.to_dict() for each in self.leaving],
         }
 
     def lines(self) -> list[str]:
         lines = [f"{self.site} in {self.study}: {self.images:,} images to train on"]
+        if self.validation_images:
+            lines.append(f"{self.validation_images:,} more images to validate on")
         lines += [
             f"{name}: {known:,} annotated, {positive:,} of them positive"
             for name, (known, positive) in self.annotated.items()
@@ -62,14 +68,34 @@ def check_site(kit: Kit, settings: SiteSettings) -> SiteCheck:
     """Read and decode the site's data; train nothing and send nothing."""
     study, site = kit.study(), kit.role()
     open_work_folder(settings)
-    data = load_site_data(study, site, settings).training
+    found = load_site_data(study, site, settings)
+    data = found.training
     policy = settings.policy.tightened(SitePolicy(min_cell=study.recipe.min_cell))
     task = replace(study.task, model=study.task.model.for_loading())
     counts = zip(data.annotated_counts().tolist(), data.positive_counts().tolist())
     annotated = {name: pair for name, pair in zip(study.classes, counts) if pair[0]}
     leaving = what_would_leave(study.recipe.method, data, task, policy)
+    leaving += what_would_be_judged(study, found, policy)
     agreed = study.site(site).images
-    return SiteCheck(study.name, site, len(data), annotated, policy, tuple(leaving), agreed)
+    return SiteCheck(
+        study.name,
+        site,
+        len(data),
+        annotated,
+        policy,
+        tuple(leaving),
+        agreed,
+        validation_images=len(found.validation),
+    )
+
+
+def what_would_be_judged(study: Study, data: SiteData, policy: SitePolicy) -> list[LeavingPart]:
+    """Return what the site would send of networks on images that it does not train on."""
+    if not study.validates_at_sites:
+        return []
+    classes = study.classes
+    parts = expected_validation(len(classes))
+    return judged_parts(parts, "validated rounds", data.validation, classes, policy)
 
 
 def leaving_table(found: SiteCheck) -> Table:

@@ -12,7 +12,6 @@ import torch
 from fedquilt.core.payload import Update
 from fedquilt.core.shown_text import shown
 from fedquilt.core.version import VERSION
-from fedquilt.data.client_data import ClientData
 from fedquilt.deploy.audit_log import AuditLog, part_sizes
 from fedquilt.deploy.protocol.lineage import lineage_in, tree_digest
 from fedquilt.deploy.protocol.message_bounds import BadMessage
@@ -20,6 +19,9 @@ from fedquilt.deploy.protocol.messages import (
     END,
     EVERY_SITE,
     SEE_LOG,
+    SURVEY,
+    TRAIN,
+    VALIDATE,
     Message,
     failure,
     pack,
@@ -28,8 +30,10 @@ from fedquilt.deploy.protocol.messages import (
     update_message,
 )
 from fedquilt.deploy.site.answers import RefusedRequest
+from fedquilt.deploy.site.data import SiteData
+from fedquilt.deploy.site.judge import SiteJudge
 from fedquilt.deploy.site.memory import SiteMemory
-from fedquilt.deploy.site.model import model_at
+from fedquilt.deploy.site.model import KeptModel, model_at
 from fedquilt.deploy.site.received_network import NetworkCheck
 from fedquilt.deploy.study import Study
 from fedquilt.privacy.site_policy import SitePolicy
@@ -46,14 +50,14 @@ class SiteClient:
     def __init__(
         self,
         study: Study,
-        data: ClientData,
+        data: SiteData,
         memory: SiteMemory,
         policy: SitePolicy,
         audit_log: AuditLog,
         device: str = "cpu",
         data_hash: str = "",
     ) -> None:
-        self._study, self._data, self._audit_log = study, data, audit_log
+        self._study, self._data, self._audit_log = study, data.training, audit_log
         self._data_hash = data_hash
         self._states, self._model, self._answers = memory.states, memory.model, memory.answers
         self._policy = policy.tightened(SitePolicy(min_cell=study.recipe.min_cell))
@@ -62,14 +66,16 @@ class SiteClient:
         self._task = replace(study.task, model=study.task.model.for_loading())
         self._workspace = Workspace.of(self._task, torch.device(device))
         self._network = NetworkCheck(self._task)
+        self._judge = SiteJudge(self._task, self._workspace, self._policy, data.validation)
         self._handlers: Mapping[str, Callable[[Message], Update]] = {
-            "survey": self._survey,
-            "train": self._train,
+            SURVEY: self._survey,
+            TRAIN: self._train,
+            VALIDATE: self._validate,
             END: self._end,
         }
         # Without an agreed number the site declares its own, which caps the weight of its updates.
-        is_agreed = study.site(data.name).images is not None
-        self._declared = {} if is_agreed else {"images": len(data)}
+        is_agreed = study.site(self._data.name).images is not None
+        self._declared = {} if is_agreed else {"images": len(self._data)}
 
     def answer(self, request: bytes) -> bytes:
         """Return the reply to a request; if anything fails, a reply with the error's name."""
@@ -88,7 +94,7 @@ class SiteClient:
             self._check_request(message.facts)
             self._audit_log.record("received", **_log_facts(facts), bytes=len(request))
             update = self._handlers[facts["kind"]](message)
-            declared = {} if facts["kind"] == END else self._declared
+            declared = self._declared if facts["kind"] in (SURVEY, TRAIN) else {}
             reply = pack(update_message({**facts, **declared}, update))
         except (BadMessage, RefusedRequest) as error:
             return self._error_reply(facts, type(error).__name__, str(error))
@@ -118,8 +124,7 @@ class SiteClient:
                 "went back", study=self._study.hash, to_round=each.to_round, reason=each.reason
             )
         norm = self._network.check(message.tree, self._answers.so_far.norm)
-        is_answer = message.facts["kind"] == "train"
-        self._answers.record(lineage, index, digest, norm, is_answer=is_answer)
+        self._answers.record(lineage, index, digest, norm, kind=message.facts["kind"])
 
     def _train(self, message: Message) -> Update:
         self._admit(message)
@@ -138,17 +143,32 @@ class SiteClient:
         self._keep_model(message, kept)
         return update
 
+    def _validate(self, message: Message) -> Update:
+        """Judge the network received; its round is done, so the site keeps no new state."""
+        self._judge.require_validation_allowed()
+        self._admit(message)
+        model = self._model_in(message, {})
+        if model is None:
+            raise RefusedRequest("every site of this study has its own model and judges it alone")
+        return self._judge.validated(model.weights)
+
     def _end(self, message: Message) -> Update:
         """Update the site's model from the final broadcast; the reply is empty."""
         self._admit(message)
-        self._keep_model(message, self._states.before(message.facts["round"]))
+        if self._model_in(message, {}) is None:  # it has a part that only this site has
+            self._keep_model(message, self._states.before(message.facts["round"]))
+        else:  # perhaps of an early round, whose state is no longer kept
+            self._keep_model(message, {})
         return {}
 
     def _keep_model(self, message: Message, kept: State) -> None:
-        rounds = message.facts["round"]  # finished by the server when it sent this
-        model = model_at(self._study, self._data.name, message.tree, kept, rounds)
+        model = self._model_in(message, kept)
         if model is not None:
             self._model.keep(model)
+
+    def _model_in(self, message: Message, kept: State) -> KeptModel | None:
+        rounds = message.facts["round"]  # finished by the server when it sent this
+        return model_at(self._study, self._data.name, message.tree, kept, rounds)
 
     def _check_request(self, facts: Mapping[str, Any]) -> None:
         """Raise RefusedRequest unless the request is part of the study this site agreed to."""
@@ -170,7 +190,8 @@ class SiteClient:
             raise RefusedRequest(refusal)
         index = facts.get("round")
         rounds = self._study.recipe.rounds
-        expected = range(rounds + 1) if kind == END else range(rounds)  # a study may stop early
+        # A network is judged after a round; a study may stop early.
+        expected = range(rounds) if kind in (SURVEY, TRAIN) else range(rounds + 1)
         if type(index) is not int or index not in expected:
             raise RefusedRequest(f"the study has no round {index!r}")
 

@@ -80,7 +80,7 @@ def open_client(kit: Kit, settings_path: Path) -> SiteClient:
         pins.append(pin_data(folder, train))
 
     try:
-        data = load_site_data(study, site, settings, check).training
+        data = load_site_data(study, site, settings, check)
     except Exception as error:
         audit_log.record("failed", study=study.hash, error=type(error).__name__)
         raise

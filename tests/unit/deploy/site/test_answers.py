@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ ONE, TWO, THREE = ("1" * 64, "2" * 64, "3" * 64)
 
 def _told(answers: Answers, digests: tuple[str, ...], new: str, *back: Rollback) -> None:
     lineage = Lineage(digests, back)
-    answers.record(lineage, len(digests), new, 1.0, is_answer=True)
+    answers.record(lineage, len(digests), new, 1.0, kind="train")
 
 
 def test_a_repeat_is_answered_for_the_same_network_only(tmp_path: Path) -> None:
@@ -48,7 +50,7 @@ def test_a_network_must_descend_from_the_one_before(tmp_path: Path) -> None:
     with pytest.raises(RefusedRequest, match="in round 2"):
         _told(answers, (ONE, ONE, THREE), THREE)
     with pytest.raises(RefusedRequest, match="one broadcast for each round"):
-        answers.record(Lineage((ONE,)), 3, TWO, 1.0, is_answer=True)
+        answers.record(Lineage((ONE,)), 3, TWO, 1.0, kind="train")
 
 
 def test_a_study_that_goes_back_says_so_and_uses_up_answers(tmp_path: Path) -> None:
@@ -151,3 +153,29 @@ def test_a_left_study_is_not_answered(tmp_path: Path) -> None:
     (first, *_) = run_rounds(study.recipe.method, study.task, engine, server)
     assert first.cohort == ("site-0", "site-2")
     assert "has left the study: our ethics board" in engine.last_exchange.missing["site-1"]
+
+
+def test_validations_have_a_budget_of_their_own(tmp_path: Path) -> None:
+    answers = Answers(tmp_path, 3, budget=1)
+    answers.record(Lineage((ONE,)), 1, TWO, 1.0, kind="validate")
+    answers.record(Lineage((ONE,)), 1, TWO, 1.0, kind="train")
+    again = Answers(tmp_path, 3, budget=1)
+    assert (again.so_far.judged, again.so_far.rounds) == ((1,), (1,))
+    again.record(Lineage((ONE,)), 1, TWO, 1.0, kind="validate")  # the same network again
+    with pytest.raises(RefusedRequest, match="has validated 1 rounds of this study"):
+        again.record(Lineage((ONE, TWO)), 2, THREE, 1.0, kind="validate")
+    back = Lineage((ONE,), (Rollback(1, "lost"),))
+    with pytest.raises(RefusedRequest, match="max_answers"):  # another network, the same round
+        again.record(back, 1, THREE, 1.0, kind="validate")
+
+
+def test_answers_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    _told(Answers(tmp_path, 3), (), ONE)
+    path = tmp_path / "answers.json"
+    content = json.loads(path.read_text())
+    for name in ("digest", "judged", "judged_count"):
+        del content[name]
+    text = json.dumps(content, sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    path.write_text(json.dumps(content | {"digest": digest}))
+    assert Answers(tmp_path, 3).so_far.rounds == (0,)

@@ -1,0 +1,94 @@
+"""A study that validates at its sites, in this process, and the simulation it must equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from support.remote_sites import OPEN, CallingChannel
+from support.tiny_runs import tiny_settings
+
+from fedquilt.deploy.audit_log import AuditLog
+from fedquilt.deploy.nvflare.demo import annotated_classes
+from fedquilt.deploy.server.run import ServerRun
+from fedquilt.deploy.site.client import SiteClient
+from fedquilt.deploy.site.data import SiteData
+from fedquilt.deploy.site.memory import SiteMemory
+from fedquilt.deploy.study import Study, study_from
+from fedquilt.privacy.site_policy import SitePolicy
+from fedquilt.recipes.recipe import recipe_from
+from fedquilt.runs.simulation import Simulation, simulate
+
+
+class Consortium:
+    """The clients of a simulation as the sites of a study.
+
+    The learning rate is so high that the last round is not the best.
+    """
+
+    def __init__(self, folder: Path, method: str = "fedavg-pl", **changes: Any) -> None:
+        training = {"batch_size": 10, "lr": 0.1}
+        self.settings = {
+            **tiny_settings(),
+            "data": {"name": "digits-mosaic", "classes": 3, "train": 150, "test": 40},
+            "method": {"name": method, "training": training},
+            "validation": {"share": 0.3},
+            "rounds": 6,
+            **changes,
+        }
+        self.recipe, self.folder = recipe_from(self.settings), folder
+        self.simulation: Simulation = simulate(self.recipe, folder / "cache")
+
+    def study(self, **changes: Any) -> Study:
+        classes = self.simulation.task.classes
+        sites = [
+            {
+                "name": name,
+                "organisation": name.replace("-", "_"),
+                "annotates": annotated_classes(data, classes),
+            }
+            for name, data in self.simulation.clients.items()
+        ]
+        return study_from(
+            {
+                "name": "digits",
+                "classes": list(classes),
+                "images": {"size": 16, "channels": 1},
+                "sites": sites,
+                "server": {"host": "localhost", "bind": "127.0.0.1"},
+                "recipe": self.settings,
+                **changes,
+            }
+        )
+
+    def site_data(self, name: str) -> SiteData:
+        return SiteData(self.simulation.clients[name], self.simulation.validation[name])
+
+    def sites(
+        self, study: Study, policies: Mapping[str, SitePolicy] | None = None, place: str = "sites"
+    ) -> dict[str, SiteClient]:
+        clients = {}
+        for name in study.site_names:
+            policy, folder = (policies or {}).get(name, OPEN), self.folder / place / name
+            clients[name] = SiteClient(
+                study,
+                self.site_data(name),
+                SiteMemory.of(folder / "states", study, policy),
+                policy,
+                AuditLog(folder / "audit.jsonl"),
+            )
+        return clients
+
+    def run(
+        self,
+        study: Study,
+        channel: CallingChannel,
+        name: str = "run",
+        *,
+        resume: bool = False,
+        **further: Any,
+    ) -> Path:
+        run = ServerRun(study, self.folder / name, channel, **further)
+        run.run(resume=resume)
+        return run.folder.path

@@ -1,4 +1,4 @@
-"""``fedquilt audit``: check that nobody has altered an audit log."""
+"""``fedquilt audit``: check that nobody altered an audit log, and what a run's messages reveal."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Annotated
 
 import typer
 
-from fedquilt.cli.console import print_json, print_line
-from fedquilt.cli.options import AsJson
+from fedquilt.cli.console import print_json, print_line, results, say
+from fedquilt.cli.options import DEFAULT_CACHE, AsJson, Cache
 
-app = typer.Typer(help="Check the audit logs of a study.", no_args_is_help=True)
+app = typer.Typer(
+    help="Check the audit log of a study, or the privacy of a run.", no_args_is_help=True
+)
 
 
 @app.callback()
 def audit() -> None:
-    """Check the audit logs of a study."""
+    """Check the audit log of a study, or the privacy of a run."""
 
 
 @app.command()
@@ -44,3 +46,31 @@ def verify(
         print_line(f"damaged: {found.damage}")
         raise typer.Exit(1)
     print_line(f"last hash, to be noted elsewhere: {found.last}")
+
+
+@app.command()
+def privacy(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a simulation.")],
+    cache: Cache = DEFAULT_CACHE,
+    as_json: AsJson = False,
+) -> None:
+    """Attack what the clients of a run would send, and add the table to the run's report."""
+    from dataclasses import asdict
+
+    from rich.table import Table
+
+    from fedquilt.reports.html.run_report import try_run_report
+    from fedquilt.runs.privacy_audit import COLUMNS, WORDS, privacy_audit
+
+    found = privacy_audit(run, cache=cache)
+    try_run_report(run)
+    if as_json:
+        print_json({"run": str(run), "findings": [asdict(each) for each in found]})
+        return
+    table = Table(title="Privacy audit")
+    for column in COLUMNS:
+        table.add_column(column)
+    for each in found:
+        table.add_row(*each.row())
+    results.print(table)
+    say(WORDS)

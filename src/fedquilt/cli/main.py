@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from fedquilt.cli import (
+    attack,
     audit,
     compare,
     data,
@@ -68,6 +69,7 @@ app.command("demo")(demo.demo)
 app.command("list")(list_command.list_entries)
 app.command("run")(run.run)
 app.command("reproduce")(reproduce.reproduce)
+app.command("attack")(attack.attack)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("evaluate")(evaluate.evaluate)

@@ -17,6 +17,7 @@ from fedquilt.core.tree import Weights
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.client_states import ClientStates, StatesInMemory, personal_weights
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
+from fedquilt.privacy.attacks import Attackers
 from fedquilt.privacy.transform import PayloadTransform, apply_survey_transforms, apply_transforms
 from fedquilt.training.activity import ActivityTally
 from fedquilt.training.agreed_bounds import round_bounds, round_rule
@@ -31,6 +32,7 @@ class SequentialEngine:
     """Memory does not grow with the number of clients: one workspace, one accumulator."""
 
     caches_states: ClassVar[bool] = False  # whether states are stored only by write_states()
+    attackers: Attackers | None = None  # clients that lie, if attacks are simulated
 
     def __init__(
         self,
@@ -85,7 +87,10 @@ class SequentialEngine:
             expected, len(self._clients), bounds=bounds, scales=scales, rule=rule
         )
         # A fixed order: rounding of the sums must not depend on who finishes first.
-        for name, update, state in self._run_clients(method, payload, round_index, sorted(cohort)):
+        rounds = self._run_clients(method, payload, round_index, sorted(cohort))
+        if self.attackers is not None:
+            rounds = self.attackers.tampered(rounds)
+        for name, update, state in rounds:
             data, kept = self._clients[name], state["method"]
             update = apply_transforms(self._transforms, method, data, kept, update)
             with suppress(OutOfBounds):  # the round goes on without it, and its totals say so

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from fedquilt.engines.build import build_engine, check_engine
 from fedquilt.engines.options import EngineName, EngineOptions
 from fedquilt.metrics.own_metrics import NO_METRICS, Metrics
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
+from fedquilt.privacy.attacks import Attackers
 from fedquilt.privacy.disclosure_floor import DisclosureFloor
 from fedquilt.privacy.sent_parts import check_can_be_summed
 from fedquilt.recipes.recipe import Recipe
@@ -53,7 +55,7 @@ UNKNOWN_REASON = "no label met the method's conditions"  # for a method that giv
 Observer = Callable[[str, dict[str, Any]], None]  # ("begin" | "notice" | "round" | "end", facts)
 
 
-def run(  # noqa: PLR0913
+def run(  # noqa: PLR0913 (options by name)
     recipe: Recipe,
     out: str | Path,
     *,
@@ -64,6 +66,7 @@ def run(  # noqa: PLR0913
     observe: Observer = lambda event, facts: None,
     splits: Splits | None = None,
     metrics: Metrics = NO_METRICS,
+    attackers: Attackers | None = None,
 ) -> RunFolder:
     """Run or resume a recipe, and return its run folder.
 
@@ -78,6 +81,7 @@ def run(  # noqa: PLR0913
         splits: the data, if it is already loaded.
         metrics: metrics of your own by name: functions of probabilities, labels and ``known``,
             each (N, C), that return a number. They are computed on the test images.
+        attackers: clients that lie, to see what that does.
     """
     options = engine if isinstance(engine, EngineOptions) else EngineOptions(engine)
     check_engine(options, device, recipe.method.training.precision)
@@ -86,7 +90,11 @@ def run(  # noqa: PLR0913
         simulation = simulate(recipe, cache, splits, use_marked=folder.validates_on_marked(recipe))
         recipe.evaluation.decisions.check_classes(simulation.task.classes)
         check_can_be_summed(recipe.method, simulation.task, recipe.summation)
+        if attackers is not None:
+            clients = attackers.poisoned(simulation.clients)
+            simulation = replace(simulation, clients=clients)
         run_ = _Run(recipe, folder, simulation, device, options, observe, metrics)
+        run_.engine.attackers = attackers
         run_.prepare()
         folder.keep(recipe, simulation.allocation)
         run_.say_begin()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedquilt.core.errors import UserError
+from fedquilt.runs.audit_tables import AUDITS
 from fedquilt.runs.result_tables import with_tables
 
 CARD_FILE = "card.json"
@@ -52,6 +53,12 @@ class RunFiles:
     @cached_property
     def card(self) -> dict[str, Any]:
         return self._optional(CARD_FILE)
+
+    @cached_property
+    def audits(self) -> list[dict[str, Any]]:
+        """Tables of attacks and privacy audits, if any were made."""
+        names = sorted(path.name for path in (self.path / AUDITS).glob("*.json"))
+        return [self._optional(f"{AUDITS}/{name}") for name in names]
 
     @property
     def is_study(self) -> bool:

@@ -94,6 +94,7 @@ def run_content(run: RunFiles, card: Card | None = None) -> dict[str, Any]:
         "by_site": site_section(run),
         "attendance": attendance(run),
         "leaving": leaving_section(run),
+        "audits": run.audits,
         "reproduce": _reproduce(run),
         "card": stated.rows(),
         "card_titles": TITLES,

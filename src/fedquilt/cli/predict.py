@@ -29,6 +29,9 @@ from fedquilt.reports.style import UNDEFINED, percent
 from fedquilt.reports.tables import new_table
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedquilt.reports.class_map_picture import MapKind
     from fedquilt.reports.prediction_file import PredictionFile
     from fedquilt.runs.predictions import FileBatch
     from fedquilt.runs.trained_models import TrainedModels
@@ -44,6 +47,13 @@ Images = Annotated[
 ]
 Out = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write a table: FILE.csv or FILE.jsonl.")
+]
+Explain = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Draw a heat map per class (Grad-CAM) over every image into this folder.",
+    ),
 ]
 Attention = Annotated[
     Path | None,
@@ -61,6 +71,7 @@ def predict(
     model: Which = None,
     threshold: GivenThresholds = None,
     device: Device = "cpu",
+    explain: Explain = None,
     attention: Attention = None,
     as_json: AsJson = False,
 ) -> None:
@@ -84,19 +95,19 @@ def predict(
     for line in listing.notes:
         note(line)
     batches = predict_files(models, listing.paths, client=client, threshold=given, device=device)
+    drawing = _Drawing(models, client, device, explain, attention)
     shown = _Shown(to_screen=out is None and not as_json, keep=as_json)
     try:
         with target as file:
             for batch in batches:
                 shown.add(batch, file)
-                if attention is not None:
-                    shown.pictures += _draw_attention(models, batch, attention, client, device)
+                shown.pictures += drawing.draw(batch)
     except KeyboardInterrupt:
         if out is not None:
             say(f"stopped; what was predicted so far is in {out}.partial")
         raise
     if as_json:
-        drawn = {"pictures": [str(path) for path in shown.pictures]} if shown.pictures else {}
+        drawn = {"pictures": [str(path) for _, path in shown.pictures]} if shown.pictures else {}
         print_json({"run": str(run), **facts, "predictions": shown.rows, **drawn})
     else:
         shown.finish(models.classes, out)
@@ -138,7 +149,7 @@ class _Shown:
     to_screen: bool
     keep: bool  # the rows, to print them as JSON
     rows: list[dict[str, Any]] = field(default_factory=list)
-    pictures: list[Path] = field(default_factory=list)
+    pictures: list[tuple[str, Path]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     decided: Counter[tuple[str, str]] = field(default_factory=Counter)
     threshold: float | None = None  # if all classes have the same
@@ -163,8 +174,8 @@ class _Shown:
         if out is not None:
             results.print(_counts(classes, self.decided))
             results.print(Text(f"written: {out}"), soft_wrap=True)
-        for path in self.pictures:
-            results.print(f"attention maps: {path}", markup=False, soft_wrap=True)
+        for what, path in self.pictures:
+            results.print(f"{what}: {path}", markup=False, soft_wrap=True)
 
     def report_errors(self, count: int) -> None:
         if not self.errors:
@@ -177,19 +188,52 @@ class _Shown:
         raise typer.Exit(1)
 
 
-def _draw_attention(
-    models: TrainedModels, batch: FileBatch, folder: Path, client: str | None, device: str
-) -> Iterator[Path]:
-    from fedquilt.reports.attention_picture import save_attention_picture
+@dataclass(frozen=True)
+class _Drawing:
+    """Draws the maps that were asked for."""
 
-    maps = models.attention(batch.pixels, client, device)
-    prediction = batch.prediction
-    for number, (position, image) in enumerate(zip(batch.positions(), prediction.images)):
-        shares = prediction.probabilities[number].tolist()
-        titles = [f"{name}: {percent(p)} %" for name, p in zip(prediction.classes, shares)]
-        drawn = folder / f"{position + 1}-{Path(image).stem}.png"  # two images may share a name
-        save_attention_picture(batch.pixels[number], maps[number], titles, drawn)
-        yield drawn
+    models: TrainedModels
+    client: str | None
+    device: str
+    explain: Path | None
+    attention: Path | None
+
+    def __post_init__(self) -> None:
+        if self.explain is not None and self.explain == self.attention:
+            raise UserError("--explain and --attention name the same folder; give two folders")
+
+    def draw(self, batch: FileBatch) -> Iterator[tuple[str, Path]]:
+        """Yield what is shown and the file of each picture."""
+        if self.explain is None and self.attention is None:
+            return
+        from fedquilt.reports.class_map_picture import ATTENTION, HEAT
+
+        if self.explain is not None:
+            maps = self.models.heat_maps(batch.pixels, self.client, self.device)
+            yield from self._draw(batch, maps, HEAT, self.explain)
+        if self.attention is not None:
+            maps = self.models.attention(batch.pixels, self.client, self.device)
+            shares = maps * maps.shape[2] * maps.shape[3]
+            yield from self._draw(batch, shares, ATTENTION, self.attention)
+
+    def _draw(
+        self, batch: FileBatch, maps: Tensor, kind: MapKind, folder: Path
+    ) -> Iterator[tuple[str, Path]]:
+        from fedquilt.reports.class_map_picture import save_class_maps
+
+        prediction = batch.prediction
+        images = zip(batch.positions(), prediction.images, prediction.by_image())
+        for number, (position, image, rows) in enumerate(images):
+            drawn = folder / f"{position + 1}-{Path(image).stem}.png"  # two may share a name
+            titles = [_title(row) for row in rows]
+            save_class_maps(batch.pixels[number], maps[number], titles, drawn, kind)
+            yield kind.what, drawn
+
+
+def _title(row: Mapping[str, Any]) -> str:
+    """Class, probability, decision and threshold, in two lines."""
+    limit = "" if row["threshold"] is None else f", from {percent(row['threshold'])} %"
+    return f"{row['class']}: {percent(row['probability'])} %\n{row['decision']}{limit}"
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:

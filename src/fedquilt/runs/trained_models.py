@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from fedquilt.data.augmentation.views import Preprocessing, Views, normalise
 from fedquilt.data.images.bad_image import BadImage
 from fedquilt.data.images.decoding import Decoding, decode_image
 from fedquilt.metrics.evaluation import predict_logits
+from fedquilt.models.grad_cam import grad_cam
 from fedquilt.models.heads.ladm import attention_maps
 from fedquilt.models.network import Network, Output, write_weights
 from fedquilt.runs.assessment import GLOBAL
@@ -36,6 +37,8 @@ from fedquilt.runs.stopped_run import is_stopped, write_stopped_models
 from fedquilt.training.task import Task
 
 log = logging.getLogger(__name__)
+
+MAPS_AT_ONCE = 32  # images: gradients need the memory of training
 
 
 def load_weights(folder: RunFolder, card: Card, name: str) -> Weights:
@@ -124,16 +127,26 @@ class TrainedModels:
 
     def attention(self, images: Tensor, client: str | None, device: str = "cpu") -> Tensor:
         """Return each class's attention map, (N, C, height, width); see ``attention_maps``."""
+        return self._maps(attention_maps, images, client, device)
+
+    def heat_maps(self, images: Tensor, client: str | None, device: str = "cpu") -> Tensor:
+        """Return each class's Grad-CAM, (N, C, height, width); see ``grad_cam``."""
+        return self._maps(grad_cam, images, client, device)
+
+    def _maps(
+        self,
+        maps_of: Callable[[Network, Tensor], Tensor],
+        images: Tensor,
+        client: str | None,
+        device: str,
+    ) -> Tensor:
         self._check_images(images)
         network = self.network(client, device)
-        preprocessing = self._task.preprocessing
-        maps = [
-            attention_maps(
-                network, normalise(batch.to(device), preprocessing.mean, preprocessing.std)
-            ).cpu()
-            for batch in images.split(self.card["batch_size"])
-        ]
-        return torch.cat(maps)
+        mean, std = self._task.preprocessing.mean, self._task.preprocessing.std
+        batches = images.split(min(self.card["batch_size"], MAPS_AT_ONCE))
+        return torch.cat(
+            [maps_of(network, normalise(batch.to(device), mean, std)).cpu() for batch in batches]
+        )
 
     def _check_images(self, images: Tensor) -> None:
         if images.dtype != torch.uint8 or tuple(images.shape[1:]) != self.image_shape:

@@ -1,9 +1,10 @@
-"""Picture of each class's attention map over an image."""
+"""Picture of each class's map over an image: attention, or support for the class."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,33 +19,48 @@ MAX_COLUMNS = 5
 PANEL = 1.9  # inches
 
 
-def save_attention_picture(image: Tensor, maps: Tensor, titles: Sequence[str], path: Path) -> None:
-    """Draw the image, and once more per class with that class's attention over it.
+@dataclass(frozen=True)
+class MapKind:
+    """What a map shows."""
 
-    All classes share one scale, on which 1 is uniform attention.
+    what: str  # in a note on the pictures
+    scale: str  # of the colours
+
+
+ATTENTION = MapKind("attention maps", "attention (1: uniform)")
+HEAT = MapKind("heat maps", "added to the logit by a position")
+
+
+def save_class_maps(
+    image: Tensor, maps: Tensor, titles: Sequence[str], path: Path, kind: MapKind
+) -> None:
+    """Draw the image, and once more per class with that class's map over it.
+
+    All classes share one scale: a class with little support looks so.
 
     Args:
         image: uint8 (channels, height, width).
-        maps: (C, rows, columns), each summing to 1, of any resolution.
+        maps: (C, rows, columns), 0 or larger, of any resolution.
         titles: one per class.
         path: the picture file.
+        kind: what the maps show.
     """
     rows = math.ceil((len(titles) + 1) / MAX_COLUMNS)
     columns = math.ceil((len(titles) + 1) / rows)  # rows of nearly equal length
-    shares = maps * maps[0].numel()
     with picture_style():
-        figure = new_figure(PANEL * columns + 0.9, (PANEL + 0.25) * rows)
+        figure = new_figure(PANEL * columns + 0.9, (PANEL + 0.4) * rows)
         panels = list(figure.subplots(rows, columns, squeeze=False).flat)
         for panel in panels:
             panel.set_axis_off()
         _draw_image(panels[0], image)
         panels[0].set_title("image")
-        for panel, title, share in zip(panels[1:], titles, shares):
+        most = float(maps.max()) or 1.0  # no class has any support
+        for panel, title, values in zip(panels[1:], titles, maps):
             _draw_image(panel, image)
-            shown = _draw_share(panel, share, image, float(shares.max()))
+            shown = _draw_map(panel, values, image, most)
             panel.set_title(title, parse_math=False)  # a name may contain dollar signs
         bar = figure.colorbar(shown, ax=panels, fraction=0.05, pad=0.02)
-        bar.set_label("attention (1: uniform)")
+        bar.set_label(kind.scale)
         save(figure, path)
 
 
@@ -55,11 +71,11 @@ def _draw_image(axes: Axes, image: Tensor) -> None:
         axes.imshow(image.float().mean(0).numpy(), cmap="gray", vmin=0, vmax=255)
 
 
-def _draw_share(axes: Axes, share: Tensor, image: Tensor, most: float) -> AxesImage:
+def _draw_map(axes: Axes, values: Tensor, image: Tensor, most: float) -> AxesImage:
     height, width = image.shape[1:]
     whole_image: Any = (-0.5, width - 0.5, height - 0.5, -0.5)
     return axes.imshow(
-        share.numpy(),
+        values.numpy(),
         extent=whole_image,
         interpolation="bilinear",
         cmap="viridis",  # safe for colour blindness

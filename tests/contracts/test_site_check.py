@@ -166,7 +166,8 @@ def test_every_part_is_printed(
     assert f"nothing about fewer than {FLOOR} patients leaves" in found.lines()
     for row in found.leaving:
         (cells,) = (line for line in lines if line[0] == row.part)
-        assert len(cells) == 7
+        assert len(cells) == 8
+        assert cells[5] == "plain"
         assert cells[1] == row.when
         if row.when == "some rounds":
             assert cells[2:5] == [UNKNOWN] * 3

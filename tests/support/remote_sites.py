@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -34,6 +34,9 @@ def make_study(
     rounds: int = 3,
     images: int | None = None,
     recipe: Mapping[str, object] = MappingProxyType({}),
+    annotated: Sequence[Sequence[int]] = ANNOTATED,
+    keys: Mapping[str, str] = MappingProxyType({}),
+    further: Mapping[str, object] = MappingProxyType({}),
     **rules: object,
 ) -> Study:
     """The study of ``make_federation``: the same names, classes, network and seed."""
@@ -48,9 +51,11 @@ def make_study(
                     "organisation": f"hospital_{number}",
                     "annotates": [CLASSES[column] for column in columns],
                     **({} if images is None else {"images": images}),
+                    **({"key": keys[f"site-{number}"]} if keys else {}),
                 }
-                for number, columns in enumerate(ANNOTATED)
+                for number, columns in enumerate(annotated)
             ],
+            **further,
             "server": {"host": "localhost", "bind": "127.0.0.1"},
             "rules": rules,
             "recipe": {

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedquilt.cli.console import print_json, results, say_line
+from fedquilt.cli.console import print_json, print_line, results, say_line
 from fedquilt.cli.long_running import require_flare, until_stopped
 from fedquilt.cli.options import AsJson
 
@@ -22,6 +22,22 @@ Settings = Annotated[
 @app.callback()
 def site() -> None:
     """Take part in a study across hospitals."""
+
+
+@app.command()
+def key(
+    name: Annotated[str, typer.Argument(help="The site's name in the study.")],
+    out: Annotated[Path, typer.Option(help="The folder for the key.")] = Path("keys"),
+) -> None:
+    """Make the site's key for secure sums, before the study file is agreed on."""
+    require_flare()
+    from fedquilt.deploy.secure.site_key import key_fingerprint, make_key
+
+    made, public = make_key(name, out)
+    say_line(f"private key: {made}; keep it, and name it as sums_key in site.toml")
+    say_line("public key: send this line to the coordinator, for [[sites]] in the study file:")
+    print_line(f'key = "{public}"')
+    say_line(f"fingerprint, for the other sites to ask you: {key_fingerprint(public)}")
 
 
 @app.command()

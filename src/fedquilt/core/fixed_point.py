@@ -17,9 +17,11 @@ from torch import Tensor
 from fedquilt.core.bounds import OutOfBounds
 from fedquilt.core.errors import UserError
 from fedquilt.core.payload import Gather, Mean, Part, Sum, Update, over_leading_axes, weight_of
-from fedquilt.core.tree import Tree, leaves, tree_map, zeros_like
+from fedquilt.core.tree import Tree, flatten, leaves, tree_map, zeros_like
 
-Summation: TypeAlias = Literal["plain", "ring"]  # of floats; of integers modulo 2^64
+# Of floats; of integers modulo 2^64; of such integers behind masks, so that the server learns the
+# sum only. A simulation has no masks: there "secure" adds the same integers as "ring".
+Summation: TypeAlias = Literal["plain", "ring", "secure"]
 SUM_BITS = 62  # of the largest sum; one of 64 is the sign, one is spare for rounding
 
 
@@ -110,6 +112,26 @@ def no_integers(expected: Update) -> dict[str, dict[str, Tree]]:
         | ({"weight": zeros(weight_of(part))} if isinstance(part, Mean) else {})
         for name, part in expected.items()
     }
+
+
+def as_vector(integers: Mapping[str, Any]) -> Tensor:
+    """Return all integers of an update as one vector, in the order of their names."""
+    flat = flatten(integers)
+    return torch.cat([flat[path].reshape(-1).cpu() for path in sorted(flat)])
+
+
+def from_vector(vector: Tensor, expected: Update) -> dict[str, dict[str, Tree]]:
+    """The inverse of :func:`as_vector` for an update like ``expected``."""
+    integers = no_integers(expected)
+    flat = flatten(integers)
+    pieces = vector.split([flat[path].numel() for path in sorted(flat)])
+    for path, piece in zip(sorted(flat), pieces):
+        flat[path].copy_(piece.reshape(flat[path].shape))
+    return integers
+
+
+def vector_length(expected: Update) -> int:
+    return sum(leaf.numel() for _, leaf in leaves(no_integers(expected)))
 
 
 def resting(tree: Tree) -> Tree:

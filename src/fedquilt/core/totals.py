@@ -163,6 +163,20 @@ class Totals:
     robust: RobustReport = RobustReport()
     may_rest: bool = False  # a mean without any weight is 0, instead of an error
 
+    @classmethod
+    def of_integers(
+        cls,
+        cohort: tuple[str, ...],
+        population: int,
+        expected: Update,
+        sums: Mapping[str, Mapping[str, Tree]],
+        scales: Scales,
+        byte_count: int,
+    ) -> Totals:
+        """Return the totals of a round whose updates were added elsewhere, as integers."""
+        floats = {name: as_floats(each, scales[name]) for name, each in sums.items()}
+        return cls(cohort, population, expected, floats, {}, byte_count, may_rest=True)
+
     def sum(self, name: str) -> Any:
         return self._in_dtype(name, self._sums_of(name, Sum)["total"])
 

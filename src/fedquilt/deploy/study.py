@@ -18,6 +18,7 @@ from fedquilt.core.settings import added, plain, read
 from fedquilt.core.shown_text import shown
 from fedquilt.data.augmentation.views import Preprocessing
 from fedquilt.data.images.decoding import Fit
+from fedquilt.deploy.secure.terms import FewAnnotators, SumTerms
 from fedquilt.privacy.sent_parts import check_can_be_summed
 from fedquilt.recipes.recipe import Recipe, read_settings, recipe_from
 from fedquilt.reports.html.card import Card
@@ -47,6 +48,7 @@ class StudySite:
     organisation: str
     annotates: tuple[str, ...]
     images: int | None = added(None)  # at most so many to train on: the cap of its weight
+    key: str | None = added(None)  # public, for secure sums: made with `fedquilt site key`
 
     def __post_init__(self) -> None:
         if self.images is not None and self.images < 1:
@@ -115,6 +117,7 @@ class Study:
     rules: Rules = field(default_factory=Rules)
     recipe: Recipe
     evaluate_on_server: bool = False  # on the test split of the recipe's data
+    few_annotators: FewAnnotators = added("refuse")  # of a class, under secure sums
     card: Card = added(Card())  # what the report states of the model: intended use, ethics, ...
 
     def __post_init__(self) -> None:
@@ -159,6 +162,25 @@ class Study:
     def validates_at_sites(self) -> bool:
         """Whether sites judge the network after a round on images that they do not train on."""
         return self.recipe.validation.share > 0 and self.has_global_model
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether the server learns sums over sites only."""
+        return self.recipe.summation == "secure"
+
+    @cached_property
+    def sum_terms(self) -> SumTerms:
+        count, recipe = len(self.sites), self.recipe
+        return SumTerms(
+            annotates={site.name: site.annotates for site in self.sites},
+            keys={site.name: site.key for site in self.sites},
+            classes=self.classes,
+            cohort=min(recipe.cohort_size or count, count),
+            quorum=self.rules.quorum,
+            few_annotators=self.few_annotators,
+            clips_to_median=recipe.bounds.beyond == "clip",
+            validates=self.validates_at_sites,
+        )
 
     def site(self, name: str) -> StudySite:
         for site in self.sites:
@@ -238,6 +260,8 @@ class Study:
                 f"summation = {summation!r} needs `images` in [[sites]] of {', '.join(unknown)}: "
                 "the scale of the integers follows from the agreed numbers"
             )
+        if self.is_secure:
+            self.sum_terms.check()
 
 
 def read_study(path: Path) -> Study:

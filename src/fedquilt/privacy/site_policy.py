@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from fedquilt.core.errors import UserError, nearest
+from fedquilt.core.fixed_point import Summation
 from fedquilt.core.payload import Update, update_bytes
 from fedquilt.core.settings import plain
 from fedquilt.data.client_data import ClientData
@@ -15,6 +16,9 @@ from fedquilt.privacy.disclosure_floor import DEFAULT_MIN_CELL, DisclosureFloor
 from fedquilt.training.method import Method, State
 
 Limit = TypeVar("Limit")
+
+STRICTNESS: tuple[Summation, ...] = ("plain", "ring", "secure")
+LEAST_CONTRIBUTORS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +30,8 @@ class SitePolicy:
     accepted_methods: tuple[str, ...] | None = None  # None: any
     may_leave: tuple[str, ...] | None = None  # parts of survey and rounds; None: all
     max_answers: int | None = None  # rounds answered in one study; None: its rounds and 10 more
+    summation: Summation = "plain"  # "secure": refuse a study whose server sees this site's update
+    min_contributors: int | None = None  # of a secure sum and of each class in it; None: the study
 
     def __post_init__(self) -> None:
         DisclosureFloor(self.min_cell)
@@ -35,6 +41,11 @@ class SitePolicy:
             )
         if self.max_answers is not None and self.max_answers < 1:
             raise UserError(f"policy.max_answers must be positive, found {self.max_answers}")
+        if self.min_contributors is not None and self.min_contributors < LEAST_CONTRIBUTORS:
+            raise UserError(
+                f"policy.min_contributors is {self.min_contributors}; expected "
+                f"{LEAST_CONTRIBUTORS} or more: over two, each learns the other's numbers"
+            )
         for name in self.accepted_methods or ():
             if name not in all_methods():
                 raise UserError(
@@ -50,6 +61,8 @@ class SitePolicy:
             accepted_methods=_stricter(self.accepted_methods, other.accepted_methods, _in_both),
             may_leave=_stricter(self.may_leave, other.may_leave, _in_both),
             max_answers=_stricter(self.max_answers, other.max_answers, min),
+            summation=max(self.summation, other.summation, key=STRICTNESS.index),
+            min_contributors=_stricter(self.min_contributors, other.min_contributors, max),
         )
 
     def on_client(self, method: Method, data: ClientData, state: State, update: Update) -> Update:
@@ -84,6 +97,15 @@ class SitePolicy:
         return (
             f"this site's policy does not accept the method {name!r}, only "
             f"{', '.join(accepted) or 'none'}; add it to policy.accepted_methods, or do not join"
+        )
+
+    def refuses_summation(self, agreed: Summation) -> str | None:
+        """Return why a study with this summation is not accepted, or None if it is."""
+        if STRICTNESS.index(agreed) >= STRICTNESS.index(self.summation):
+            return None
+        return (
+            f"this site's policy asks for summation = {self.summation!r}, and the study agreed on "
+            f"{agreed!r}; change policy.summation, or do not join"
         )
 
     def refuses_part(self, part: str) -> str | None:

@@ -120,7 +120,7 @@ class RoundRecorder:
     def _record(self, round_: Round) -> Record:
         record: Record = {
             "round": round_.index + 1,
-            "loss": round_.loss,
+            "loss": round_.loss if round_.skipped is None else None,
             "cohort": list(round_.cohort),
             "bytes_down": round_.bytes_down,
             "bytes_up": round_.bytes_up,
@@ -128,6 +128,7 @@ class RoundRecorder:
             "metrics": None,
             **round_.bounds.facts(),
             **round_.robust.facts(),
+            **({} if round_.skipped is None else {"skipped": round_.skipped}),
         }
         if self._is_due(round_, self._recipe.evaluation.every):
             record |= self._judged(round_)
@@ -166,11 +167,13 @@ class RoundRecorder:
 
 
 def bound_notices(record: Record) -> list[str]:
-    """Return a sentence for every update of a round that its bounds refused or clipped."""
+    """Return a sentence if a round was skipped, and for every update refused or clipped in it."""
     place = f"round {record['round']}"
     refused = record.get("refused", {}).values()
     clipped = record.get("clipped", {}).items()
+    skipped = record.get("skipped")
     return [
+        *([] if skipped is None else [f"{place} was skipped, the model is as before: {skipped}"]),
         *(f"{place} goes without an update: {reason}" for reason in refused),
         *(f"{place}: {client} was clipped in {', '.join(parts)}" for client, parts in clipped),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,10 @@ from fedquilt.training.model_checks import check_new_model
 from fedquilt.training.task import Task
 
 
+class SkippedRound(Exception):
+    """Raised by an engine for a round that counts, but leaves the model as it was."""
+
+
 class Engine(Protocol):
     norms: Norms  # the medians that the next round's updates are compared with
 
@@ -40,12 +45,13 @@ class Round:
     index: int
     server: State
     cohort: tuple[str, ...]
-    loss: float  # mean training loss over all local steps
+    loss: float  # mean training loss over all local steps; NaN for a skipped round
     bytes_down: int
     bytes_up: int
     seconds: float
     bounds: BoundsReport = BoundsReport()
     robust: RobustReport = RobustReport()
+    skipped: str | None = None  # why the model is as before
 
 
 def start_server(method: Method, task: Task, engine: Engine) -> State:
@@ -78,7 +84,12 @@ def run_rounds(
         began = time.perf_counter()
         cohort = draw_cohort(task, cohort_size, index)
         payload = method.broadcast(server)
-        totals = engine.exchange(method, payload, index, cohort)
+        try:
+            totals = engine.exchange(method, payload, index, cohort)
+        except SkippedRound as why:
+            seconds = time.perf_counter() - began
+            yield Round(index, server, (), math.nan, 0, 0, seconds, skipped=str(why))
+            continue
         new = method.update(server, totals)
         check_new_model(task, server, new, index, totals.bounds.largest)
         server, engine.norms = new, totals.bounds.norms

@@ -14,6 +14,7 @@ COMMANDS = (
     ["deploy", "submit", "study.toml"],
     ["deploy", "status", "study.toml"],
     ["deploy", "fetch", "study.toml"],
+    ["site", "key", "north"],
     ["site", "request", "north", "North"],
     ["site", "accept", "kit", "--key", "north.key"],
     ["site", "check", "kit", "site.toml"],

@@ -24,7 +24,7 @@ from fedquilt.deploy.site.settings import (
 )
 from fedquilt.deploy.study import ServerAddress
 
-FAILURES = ("failed", "damaged", "data changed")  # events of the site's audit log
+FAILURES = ("failed", "refused", "damaged", "data changed")  # events of the site's audit log
 REGISTERED = "Successfully registered client"
 MAX_STARTS = 5  # of FLARE's client within RESTART_SECONDS
 RESTART_SECONDS = 300.0
@@ -79,7 +79,7 @@ class FailureWatch:
         events, self._end = read_events(self._work / AUDIT_FILE, self._end)
         for event in events:
             if event.get("event") in FAILURES:
-                what = event.get("error") or event.get("what") or ""
+                what = event.get("error") or event.get("what") or event.get("reason") or ""
                 say(f"{event['event']}: {what}, see {self._work / SITE_LOG}")
 
 

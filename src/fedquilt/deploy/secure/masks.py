@@ -22,6 +22,8 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from torch import Tensor
 
+from fedquilt.deploy.secure.terms import threshold
+
 SEED_BYTES = 32
 CHUNK_BYTES = 2**20  # of a pad: it is never held as a whole
 NONCE = bytes(12)  # every key encrypts one message
@@ -42,8 +44,8 @@ class Attempt:
 
     @property
     def threshold(self) -> int:
-        """So many sites can unmask a sum: two thirds, so that no two sums of a site are."""
-        return -(-2 * len(self.cohort) // 3)
+        """So many sites can unmask the sum."""
+        return threshold(len(self.cohort))
 
     def place(self, site: str) -> int:
         return self.cohort.index(site) + 1

@@ -18,7 +18,7 @@ from fedquilt.deploy.secure.masks import (
     pair_seed,
     pair_sign,
 )
-from fedquilt.deploy.secure.site_half import FEWEST
+from fedquilt.deploy.secure.terms import fewest_of
 
 
 class SumAborted(ValueError):
@@ -79,7 +79,7 @@ class SecureSum:
 
     def require(self, count: int, did: str) -> None:
         """Raise SumAborted if so few sites cannot unmask the sum."""
-        fewest = max(self.attempt.threshold, FEWEST)
+        fewest = fewest_of(len(self.attempt.cohort))
         if count < fewest:
             raise SumAborted(
                 f"{self.attempt.subject}: {count} of {len(self.attempt.cohort)} sites {did}, at "

@@ -23,8 +23,8 @@ from fedquilt.deploy.secure.masks import (
     sealed,
     signed_keys,
 )
+from fedquilt.deploy.secure.terms import FEWEST, fewest_of
 
-FEWEST = 3  # sites of a sum: over two, each learns the other
 SHARE_BYTES = 66  # 521 bits
 
 
@@ -78,6 +78,11 @@ class _Secrets:
     unmasked: str | None = None
 
 
+def survivors_hash(survivors: Collection[str]) -> str:
+    """What a site keeps, on disk and in its log, of the sites that a sum was unmasked over."""
+    return hashlib.sha256(",".join(sorted(survivors)).encode()).hexdigest()
+
+
 class SecureSite:
     """One site: ``keys``, ``shares``, ``mask`` and ``unmask`` in this order, once per attempt.
 
@@ -99,7 +104,8 @@ class SecureSite:
         record: SumRecord,
         check_survivors: Callable[[Attempt, Collection[str]], None] = lambda attempt, names: None,
     ) -> None:
-        self._name, self._signer, self._signers, self._study = name, signer, signers, study
+        self.name = name
+        self._signer, self._signers, self._study = signer, signers, study
         self._record, self._check_survivors = record, check_survivors
         self._secrets: _Secrets | None = None
 
@@ -110,12 +116,12 @@ class SecureSite:
         sealing, masking = X25519PrivateKey.generate(), X25519PrivateKey.generate()
         own = secrets.token_bytes(SEED_BYTES)
         self._secrets = _Secrets(attempt, sealing, masking, own)
-        return signed_keys(attempt, self._name, sealing, masking, self._signer)
+        return signed_keys(attempt, self.name, sealing, masking, self._signer)
 
     def _check_attempt(self, attempt: Attempt) -> None:
         if attempt.study != self._study:
             raise RefusedSum("the attempt belongs to another study")
-        if self._name not in attempt.cohort or list(attempt.cohort) != sorted(set(attempt.cohort)):
+        if self.name not in attempt.cohort or list(attempt.cohort) != sorted(set(attempt.cohort)):
             raise RefusedSum("the cohort is not a sorted list of sites with this one among them")
         unknown = set(attempt.cohort) - set(self._signers)
         if unknown:
@@ -130,7 +136,7 @@ class SecureSite:
         mine = self._of(attempt)
         if mine.keys:
             raise RefusedSum("shares of this attempt were already asked for")
-        if not set(keys) <= set(attempt.cohort) or self._name not in keys:
+        if not set(keys) <= set(attempt.cohort) or self.name not in keys:
             raise RefusedSum("keys of sites that were not in the cohort")
         self._require(attempt, keys, "sent keys")
         for site, public in keys.items():
@@ -148,32 +154,39 @@ class SecureSite:
         sent = {}
         for site, public in keys.items():
             both = [part[attempt.place(site)].to_bytes(SHARE_BYTES) for part in parts]
-            if site == self._name:
+            if site == self.name:
                 mine.shares[site] = (both[0], both[1])
             else:
                 sent[site] = sealed(
-                    attempt, mine.sealing, public.sealing, self._name, site, b"".join(both)
+                    attempt, mine.sealing, public.sealing, self.name, site, b"".join(both)
                 )
         return sent
 
-    def mask(self, attempt: Attempt, vector: Tensor, inbox: Mapping[str, bytes]) -> Tensor:
-        """Return the masked vector, once; ``inbox`` has the shares that others sent."""
+    def check_ready(self, attempt: Attempt) -> None:
+        """Raise RefusedSum unless the vector of this attempt can be asked for."""
         mine = self._of(attempt)
         if mine.has_masked:
             raise RefusedSum("this attempt was already masked: another vector would give it away")
-        if not set(inbox) <= set(mine.keys) - {self._name}:
+        if not mine.keys:
+            raise RefusedSum("the shares of this attempt were not asked for")
+
+    def mask(self, attempt: Attempt, vector: Tensor, inbox: Mapping[str, bytes]) -> Tensor:
+        """Return the masked vector, once; ``inbox`` has the shares that others sent."""
+        self.check_ready(attempt)
+        mine = self._of(attempt)
+        if not set(inbox) <= set(mine.keys) - {self.name}:
             raise RefusedSum("shares of sites whose keys were not sent")
-        self._require(attempt, [*inbox, self._name], "sent shares")
+        self._require(attempt, [*inbox, self.name], "sent shares")
         for site, text in inbox.items():
             try:
                 public = mine.keys[site].sealing
-                both = opened(attempt, mine.sealing, public, site, self._name, text)
+                both = opened(attempt, mine.sealing, public, site, self.name, text)
             except BadKeys as error:
                 raise RefusedSum(str(error)) from None
             mine.shares[site] = (both[:SHARE_BYTES], both[SHARE_BYTES:])
         mine.has_masked = True
         others = [(site, mine.keys[site].masking) for site in sorted(inbox)]
-        return masked(attempt, self._name, vector, mine.own, mine.masking, others)
+        return masked(attempt, self.name, vector, mine.own, mine.masking, others)
 
     def unmask(self, attempt: Attempt, survivors: Collection[str]) -> dict[str, bytes]:
         """Return a share for each site: of its own pad if its vector arrived, else of its key.
@@ -188,16 +201,14 @@ class SecureSite:
         digest = hashlib.sha256(attempt.context(*sorted(names))).hexdigest()
         if mine.unmasked not in (None, digest):
             raise RefusedSum("this attempt was already unmasked for other survivors")
-        among = ",".join(sorted(names))
-        before = self._record.survivors(attempt.subject)
-        if before not in (None, hashlib.sha256(among.encode()).hexdigest()):
+        hashed, before = survivors_hash(names), self._record.survivors(attempt.subject)
+        if before not in (None, hashed):
             raise RefusedSum(
                 f"{attempt.subject} was already unmasked for other survivors: the difference of "
                 "the two sums would be a single site's"
             )
         self._check_survivors(attempt, names)
         mine.unmasked = digest
-        hashed = hashlib.sha256(among.encode()).hexdigest()
         self._record.unmask(attempt.subject, attempt.number, hashed)
         return {site: both[site not in names] for site, both in mine.shares.items()}
 
@@ -207,6 +218,6 @@ class SecureSite:
         return self._secrets
 
     def _require(self, attempt: Attempt, names: Collection[str], did: str) -> None:
-        fewest = max(attempt.threshold, FEWEST)
+        fewest = fewest_of(len(attempt.cohort))
         if len(set(names)) < fewest:
             raise RefusedSum(f"only {len(set(names))} sites {did}, at least {fewest} are needed")

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedquilt.core.errors import UserError
+from fedquilt.deploy.secure.terms import FEWEST, fewest_of
 from fedquilt.deploy.study import Study
 
 
@@ -15,17 +16,31 @@ class TooFewSites(UserError):
 
 @dataclass(frozen=True)
 class Quorum:
-    """Enough sites of a cohort, with an annotator of every class that the cohort annotates."""
+    """Enough sites of a cohort, with an annotator of every class that the cohort annotates.
+
+    Of a secure sum: enough to unmask it, with several annotators of a class or with none.
+    """
 
     study: Study
     cohort: Sequence[str]
 
     @property
     def minimum(self) -> int:
-        return min(self.study.rules.quorum, len(self.cohort))
+        agreed = min(self.study.rules.quorum, len(self.cohort))
+        return max(agreed, fewest_of(len(self.cohort))) if self.study.is_secure else agreed
 
     def is_enough(self, answered: Collection[str]) -> bool:
-        return len(answered) >= self.minimum and not self.uncovered_classes(answered)
+        return len(answered) >= self.minimum and not self.missed_classes(answered)
+
+    def missed_classes(self, answered: Collection[str]) -> list[str]:
+        """Return the classes with too few annotators among the sites that answered."""
+        if not self.study.is_secure:
+            return self.uncovered_classes(answered)
+        return (
+            []
+            if self.study.few_annotators == "reveal"
+            else self.study.sum_terms.thin_classes(answered)
+        )
 
     def uncovered_classes(self, answered: Collection[str]) -> list[str]:
         """Return the classes annotated in the cohort, but by none of the sites that answered."""
@@ -41,8 +56,10 @@ class Quorum:
             for name in self.cohort
             if name not in answered
         ]
-        classes = ", ".join(self.uncovered_classes(answered))
-        uncovered = f"; none of those annotates {classes}" if classes else ""
+        classes, few = ", ".join(self.missed_classes(answered)), "none of those annotates"
+        if self.study.is_secure:
+            few = f"fewer than {FEWEST} of those annotate"
+        uncovered = f"; {few} {classes}" if classes else ""
         raise TooFewSites(
             f"{what}: {len(answered)} of {len(self.cohort)} sites answered, at least "
             f"{self.minimum} are needed{uncovered}; missing: {', '.join(missing)}"

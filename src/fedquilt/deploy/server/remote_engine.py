@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from fedquilt.core.bounds import RoundBounds
+from fedquilt.core.errors import UserError
 from fedquilt.core.fixed_point import Scales
 from fedquilt.core.norms import Norms
 from fedquilt.core.payload import PerClient, Update, addressed
@@ -16,7 +17,7 @@ from fedquilt.core.totals import Totals
 from fedquilt.core.version import VERSION
 from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.channel import Channel, WaitLimits
-from fedquilt.deploy.protocol.lineage import tree_digest
+from fedquilt.deploy.protocol.lineage import chained, tree_digest
 from fedquilt.deploy.protocol.messages import (
     END,
     EVERY_SITE,
@@ -26,10 +27,14 @@ from fedquilt.deploy.protocol.messages import (
     Message,
     pack,
 )
+from fedquilt.deploy.secure.terms import FEWEST
 from fedquilt.deploy.server.broadcast_log import BroadcastLog
 from fedquilt.deploy.server.declared_images import DeclaredImages
+from fedquilt.deploy.server.exchange_report import ExchangeReport
 from fedquilt.deploy.server.quorum import Quorum
 from fedquilt.deploy.server.replies import Check, Replies
+from fedquilt.deploy.server.secure_sums import SecureSums, WantedSum
+from fedquilt.deploy.server.sum_journal import SumJournal
 from fedquilt.deploy.server.unannotated_rows import annotated_by
 from fedquilt.deploy.study import Study
 from fedquilt.privacy.sent_parts import example_data
@@ -40,17 +45,6 @@ from fedquilt.training.rounds import expected_update
 from fedquilt.training.task import Task
 
 SURVEY_ROUND = 0  # the round index that a survey's messages carry
-
-
-@dataclass
-class ExchangeReport:
-    """Facts about one exchange, for the history and the status."""
-
-    answered: tuple[str, ...] = ()
-    missing: dict[str, str] = field(default_factory=dict)  # site -> why it was not counted
-    bytes_down: int = 0
-    bytes_up: int = 0
-    seconds: float = 0.0
 
 
 class RemoteEngine:
@@ -64,6 +58,7 @@ class RemoteEngine:
         audit_log: AuditLog,
         images: DeclaredImages | None = None,
         broadcasts: BroadcastLog | None = None,
+        journal: SumJournal | None = None,
     ) -> None:
         self._study, self._task, self._channel, self._audit_log = study, task, channel, audit_log
         self._broadcasts = BroadcastLog() if broadcasts is None else broadcasts
@@ -71,14 +66,24 @@ class RemoteEngine:
         self.norms: Norms = {}
         self.last_exchange = ExchangeReport()  # of training, the survey or the end
         self.last_validation = ExchangeReport()  # of the last round, empty if it had none
+        self._secure: SecureSums | None = None
+        if study.is_secure:
+            kept = SumJournal() if journal is None else journal
+            self._secure = SecureSums(study, channel, audit_log, kept)
 
     def survey(self, method: Method) -> Totals:
-        request = self._packed(SURVEY, EVERY_SITE, SURVEY_ROUND, {})
-        requests = dict.fromkeys(self._study.site_names, request)
         expected = method.survey(example_data(self._task))
         scales = survey_scales(
             self._study.recipe.rules, expected, list(self._study.agreed_images.values())
         )
+        if self._secure is not None and scales is not None:
+            totals = self._summed(
+                SURVEY, SURVEY_ROUND, {}, self._study.site_names, expected, scales
+            )
+            self._keep_contributed(totals, self._secure.journal)
+            return totals
+        request = self._packed(SURVEY, EVERY_SITE, SURVEY_ROUND, {})
+        requests = dict.fromkeys(self._study.site_names, request)
         return self._collect_quorum(SURVEY, SURVEY_ROUND, requests, expected, scales=scales)
 
     def exchange(
@@ -86,6 +91,16 @@ class RemoteEngine:
     ) -> Totals:
         self.last_validation = ExchangeReport()
         expected = expected_update(method, payload, cohort[0], self._task)
+        scales = round_scales(
+            self._study.recipe.rules,
+            method,
+            self._task,
+            round_index,
+            expected,
+            self._study.agreed_images,
+        )
+        if self._secure is not None and scales is not None:
+            return self._summed(TRAIN, round_index, payload, cohort, expected, scales)
         requests = self._requests(TRAIN, payload, round_index, cohort)
         bounds = round_bounds(
             self._study.recipe.bounds,
@@ -94,14 +109,6 @@ class RemoteEngine:
             round_index,
             before=self.norms,
             images=self._images.of,
-        )
-        scales = round_scales(
-            self._study.recipe.rules,
-            method,
-            self._task,
-            round_index,
-            expected,
-            self._study.agreed_images,
         )
         rule = round_rule(self._study.recipe.robust, lambda site: annotated_by(self._study, site))
         totals = self._collect_quorum(TRAIN, round_index, requests, expected, bounds, scales, rule)
@@ -125,18 +132,66 @@ class RemoteEngine:
         _, self.last_exchange = self._ask(END, rounds, requests, {})
         return self.last_exchange.missing
 
+    def _summed(
+        self,
+        summed: str,
+        round_index: int,
+        payload: State,
+        cohort: Sequence[str],
+        expected: Update,
+        scales: Scales,
+    ) -> Totals:
+        """Return the totals of a secure sum; only the request for the vector has the payload."""
+        assert self._secure is not None
+
+        def requests(kind: str, facts: Mapping[str, Any], sites: Sequence[str]) -> dict[str, bytes]:
+            if kind == TRAIN:
+                return self._requests(kind, payload, round_index, sites, facts)
+            return dict.fromkeys(sites, self._packed(kind, EVERY_SITE, round_index, {}, facts))
+
+        sent = _by_site(payload, cohort)
+        wanted = WantedSum(
+            summed=summed,
+            round_index=round_index,
+            cohort=cohort,
+            expected=expected,
+            scales=scales,
+            source=chained([f"{site} {tree_digest(tree)}" for site, tree in sent.items()]),
+            requests=requests,
+        )
+        try:
+            return self._secure.totals(wanted)
+        finally:
+            self.last_exchange = self._secure.report
+
+    def _keep_contributed(self, survey: Totals, journal: SumJournal) -> None:
+        """Keep how many sites contribute to each class; raise UserError if they are too few."""
+        study, counts = self._study, [int(count) for count in survey.sum("annotators")]
+        journal.keep_contributed(counts)
+        thin = study.sum_terms.thin_classes(study.site_names, FEWEST, counts)
+        if thin and study.few_annotators != "reveal":
+            raise UserError(
+                f"after the disclosure floor fewer than {FEWEST} sites contribute to "
+                f"{', '.join(thin)}, so sums for them would show single sites' numbers; lower "
+                "min_cell, leave the classes out, or agree on few_annotators = 'reveal'"
+            )
+
     def _requests(
-        self, kind: str, payload: State, round_index: int, cohort: Sequence[str]
+        self,
+        kind: str,
+        payload: State,
+        round_index: int,
+        cohort: Sequence[str],
+        further: Mapping[str, Any] = MappingProxyType({}),
     ) -> dict[str, bytes]:
         """Pack one message for all sites, or one each if the broadcast differs between sites."""
-        names = sorted(cohort)
-        if any(isinstance(part, PerClient) for part in payload.values()):
-            trees = {name: addressed(payload, name) for name in names}
-        else:
-            trees = {EVERY_SITE: payload}
+        names, trees = sorted(cohort), _by_site(payload, cohort)
         digests = {name: tree_digest(tree) for name, tree in trees.items()}
         self._broadcasts.record(round_index, digests)
-        packed = {name: self._packed(kind, name, round_index, tree) for name, tree in trees.items()}
+        packed = {
+            name: self._packed(kind, name, round_index, tree, further)
+            for name, tree in trees.items()
+        }
         return {name: packed[name if name in packed else EVERY_SITE] for name in names}
 
     def _collect_quorum(
@@ -206,14 +261,29 @@ class RemoteEngine:
             seconds=time.perf_counter() - began,
         )
 
-    def _packed(self, kind: str, site: str, round_index: int, payload: State) -> bytes:
+    def _packed(
+        self,
+        kind: str,
+        site: str,
+        round_index: int,
+        payload: State,
+        further: Mapping[str, Any] = MappingProxyType({}),
+    ) -> bytes:
         facts: dict[str, Any] = {
             "kind": kind,
             "study": self._study.hash,
             "version": VERSION,
             "site": site,
             "round": round_index,
+            **further,
         }
-        if kind != SURVEY:
+        if kind in (TRAIN, VALIDATE, END):
             facts["lineage"] = self._broadcasts.lineage(site, round_index).to_fact()
         return pack(Message(facts, payload))
+
+
+def _by_site(payload: State, cohort: Sequence[str]) -> dict[str, State]:
+    """Return one broadcast for all sites, or one each if it differs between them."""
+    if any(isinstance(part, PerClient) for part in payload.values()):
+        return {name: addressed(payload, name) for name in sorted(cohort)}
+    return {EVERY_SITE: payload}

@@ -14,11 +14,11 @@ from fedquilt.core.robust import RobustRound
 from fedquilt.core.shown_text import shown
 from fedquilt.core.totals import Accumulator
 from fedquilt.core.update_checks import RefusedUpdate
-from fedquilt.core.version import VERSION
 from fedquilt.deploy.audit_log import AuditLog, part_sizes
 from fedquilt.deploy.protocol.message_bounds import BadMessage
-from fedquilt.deploy.protocol.messages import SURVEY, TRAIN, Message, unpack, update_of
+from fedquilt.deploy.protocol.messages import SURVEY, TRAIN, unpack, update_of
 from fedquilt.deploy.server.declared_images import DeclaredImages, check_survey_counts
+from fedquilt.deploy.server.reply_facts import SiteFailed, check_reply_facts
 from fedquilt.deploy.server.reply_limits import check_records, check_reply_size
 from fedquilt.deploy.server.unannotated_rows import check_rows
 from fedquilt.deploy.study import Study
@@ -26,10 +26,6 @@ from fedquilt.deploy.study import Study
 Check: TypeAlias = Callable[[str, Update], None]  # raises RefusedUpdate for a site's update
 
 log = logging.getLogger(__name__)
-
-
-class SiteFailed(ValueError):
-    """Raised when a site sent an error instead of an update."""
 
 
 @dataclass
@@ -113,28 +109,10 @@ class Replies:
     def _update_in(self, site: str, reply: bytes) -> Update:
         check_reply_size(len(reply), self.expected, self.study.rules)
         message = unpack(reply)
-        self._check_facts(site, message)
-        if "error" in message.facts:
-            raise SiteFailed(f"{message.facts['error']}: {message.facts.get('text', '')}"[:300])
+        check_reply_facts(message, self.study.hash, site, self.kind, self.round_index)
         if self.kind in (SURVEY, TRAIN):
             self.images.declare(site, message.facts.get("images"))
         return update_of(message)
-
-    def _check_facts(self, site: str, message: Message) -> None:
-        expected = {
-            "site": site,
-            "version": VERSION,
-            "study": self.study.hash,
-            "kind": self.kind,
-            "round": self.round_index,
-        }
-        is_error = "error" in message.facts  # perhaps because it could not read the request
-        for name in ("site", "version") if is_error else expected:
-            if message.facts.get(name) != expected[name]:
-                raise RefusedUpdate(
-                    f"its {name} is {message.facts.get(name)!r}, expected {expected[name]!r}"
-                    + (" (the reply belongs to another round)" if name == "round" else "")
-                )
 
     def _add(self, site: str, update: Update) -> None:
         if site not in self.study.site_names:

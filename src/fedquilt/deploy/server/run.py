@@ -23,6 +23,7 @@ from fedquilt.deploy.server.declared_images import SITES_FILE, DeclaredImages
 from fedquilt.deploy.server.remote_engine import RemoteEngine
 from fedquilt.deploy.server.result import site_allocation, study_result
 from fedquilt.deploy.server.study_validation import StudyValidation
+from fedquilt.deploy.server.sum_journal import SumJournal
 from fedquilt.deploy.server.unannotated_rows import annotated_by
 from fedquilt.deploy.study import Study
 from fedquilt.metrics import Report, nan_to_none
@@ -92,7 +93,13 @@ class ServerRun:
             self._images = DeclaredImages(self.study, self.folder.path / SITES_FILE)
             self._broadcasts = BroadcastLog(self.folder.path / BROADCASTS_FILE)
             self.engine = RemoteEngine(
-                self.study, self.task, self._channel, audit_log, self._images, self._broadcasts
+                self.study,
+                self.task,
+                self._channel,
+                audit_log,
+                self._images,
+                self._broadcasts,
+                SumJournal(self.folder.path) if self.study.is_secure else None,
             )
             self.recorder = RoundRecorder(
                 recipe,
@@ -193,6 +200,7 @@ class ServerRun:
             "bytes_up": last.bytes_up + validation.bytes_up,
             "missing": last.missing,
             "ended": time.time(),
+            **({} if last.attempt is None else {"attempt": last.attempt}),
         }
 
     def _finish(self) -> None:

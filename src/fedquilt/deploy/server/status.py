@@ -150,7 +150,7 @@ def status_lines(facts: dict[str, Any]) -> list[str]:
         lines.append(f"missing: {name} since {clock} ({facts['missing'].get(name, '?')}{back})")
     lines += [f"notice: {notice}" for notice in facts.get("notices", ())]
     if last:
-        lines.append(f"training loss {last['loss']:.4f}, last round {last['seconds']:.1f} s")
+        lines.append(f"training {_loss(last)}, last round {last['seconds']:.1f} s")
         metrics = last.get("metrics") or {}
         shown = [f"{name} {value:.4f}" for name, value in metrics.items() if value is not None]
         lines += [f"metrics: {', '.join(shown)}"] if shown else []
@@ -158,12 +158,16 @@ def status_lines(facts: dict[str, Any]) -> list[str]:
     return [*lines, f"in all rounds so far: {', '.join(sent)}"]
 
 
+def _loss(record: dict[str, Any]) -> str:
+    return "loss: none, skipped" if record["loss"] is None else f"loss {record['loss']:.4f}"
+
+
 def round_line(facts: dict[str, Any]) -> str:
     """Return the last round as one line for a terminal."""
     last = facts["last"]
     missing = [f"{name} ({why})" for name, why in last["missing"].items()]
     return (
-        f"round {facts['round']} of {facts['rounds']}: loss {last['loss']:.4f}, "
+        f"round {facts['round']} of {facts['rounds']}: {_loss(last)}, "
         f"{', '.join(last['cohort'])}; {last['seconds']:.1f} s"
         + (f"; missing: {', '.join(missing)}" if missing else "")
     )

@@ -9,8 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fedquilt.deploy.kit import Kit
+from fedquilt.deploy.secure.site_key import open_key
 from fedquilt.deploy.site.data import SiteData, load_site_data
 from fedquilt.deploy.site.settings import SiteSettings, open_work_folder
+from fedquilt.deploy.site.sum_check import SumCheck, check_sums
 from fedquilt.deploy.study import Study
 from fedquilt.privacy.disclosure_report import LeavingPart, judged_parts, what_would_leave
 from fedquilt.privacy.site_policy import SitePolicy
@@ -29,13 +31,15 @@ class SiteCheck:
     annotated: dict[str, tuple[int, int]]  # class -> annotated images, positives
     policy: SitePolicy
     leaving: tuple[LeavingPart, ...]
+    sums: SumCheck
     agreed_images: int | None = None
     validation_images: int = 0
 
     @property
     def is_ok(self) -> bool:
-        """Whether the site's policy permits every part that the study needs."""
-        return all(each.refused is None for each in self.leaving if each.is_needed)
+        """Whether the site's policy permits how the study sums, and every part that it needs."""
+        needed = (each for each in self.leaving if each.is_needed)
+        return self.sums.refused is None and all(each.refused is None for each in needed)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -45,8 +49,14 @@ class SiteCheck:
             "images": self.images,
             "validation_images": self.validation_images,
             "annotated": {name: list(counts) for name, counts in self.annotated.items()},
-            "leaving": [each.to_dict() for each in self.leaving],
+            "leaving": [
+                each.to_dict() | {"leaves_as": self.leaves_as(each.part)} for each in self.leaving
+            ],
+            **self.sums.facts,
         }
+
+    def leaves_as(self, part: str) -> str:
+        return self.sums.leaves_as.get(part, self.sums.otherwise)
 
     def lines(self) -> list[str]:
         lines = [f"{self.site} in {self.study}: {self.images:,} images to train on"]
@@ -61,7 +71,8 @@ class SiteCheck:
             if self.agreed_images is not None
             else f"it declares its {self.images:,} images to the server, which cap its weight"
         )
-        return [*lines, f"nothing about fewer than {self.policy.min_cell} patients leaves"]
+        lines.append(f"nothing about fewer than {self.policy.min_cell} patients leaves")
+        return [*lines, *self.sums.lines]
 
 
 def check_site(kit: Kit, settings: SiteSettings) -> SiteCheck:
@@ -77,6 +88,9 @@ def check_site(kit: Kit, settings: SiteSettings) -> SiteCheck:
     leaving = what_would_leave(study.recipe.method, data, task, policy)
     leaving += what_would_be_judged(study, found, policy)
     agreed = study.site(site).images
+    if study.is_secure:
+        open_key(settings.sums_key, study, site)
+    sums = check_sums(study, site, policy)
     return SiteCheck(
         study.name,
         site,
@@ -84,6 +98,7 @@ def check_site(kit: Kit, settings: SiteSettings) -> SiteCheck:
         annotated,
         policy,
         tuple(leaving),
+        sums,
         agreed,
         validation_images=len(found.validation),
     )
@@ -100,7 +115,16 @@ def what_would_be_judged(study: Study, data: SiteData, policy: SitePolicy) -> li
 
 def leaving_table(found: SiteCheck) -> Table:
     table = Table(title=f"What would leave {found.site}")
-    for column in ("part", "when", "kind", "numbers", "bytes", "suppressed", "refused"):
+    for column in (
+        "part",
+        "when",
+        "kind",
+        "numbers",
+        "bytes",
+        "leaves as",
+        "suppressed",
+        "refused",
+    ):
         table.add_column(column, justify="right" if column in ("numbers", "bytes") else "left")
     for each in found.leaving:
         table.add_row(
@@ -109,6 +133,7 @@ def leaving_table(found: SiteCheck) -> Table:
             each.kind or UNKNOWN,
             UNKNOWN if each.numbers is None else f"{each.numbers:,}",
             UNKNOWN if each.bytes is None else f"{each.bytes:,}",
+            found.leaves_as(each.part),
             Text(", ".join(each.suppressed) or "-"),
             Text(each.refused or "-"),
         )

@@ -8,9 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fedquilt.core.errors import UserError
 from fedquilt.core.payload import Update
 from fedquilt.core.shown_text import shown
+from fedquilt.core.update_checks import RefusedUpdate
 from fedquilt.core.version import VERSION
 from fedquilt.deploy.audit_log import AuditLog, part_sizes
 from fedquilt.deploy.protocol.lineage import lineage_in, tree_digest
@@ -29,12 +32,15 @@ from fedquilt.deploy.protocol.messages import (
     unpack,
     update_message,
 )
+from fedquilt.deploy.secure.site_half import RefusedSum
 from fedquilt.deploy.site.answers import RefusedRequest
 from fedquilt.deploy.site.data import SiteData
 from fedquilt.deploy.site.judge import SiteJudge
+from fedquilt.deploy.site.masked_update import round_vector, survey_vector
 from fedquilt.deploy.site.memory import SiteMemory
 from fedquilt.deploy.site.model import KeptModel, model_at
 from fedquilt.deploy.site.received_network import NetworkCheck
+from fedquilt.deploy.site.secure_answers import Answer, SecureAnswers
 from fedquilt.deploy.study import Study
 from fedquilt.privacy.site_policy import SitePolicy
 from fedquilt.privacy.transform import apply_survey_transforms, apply_transforms
@@ -56,6 +62,7 @@ class SiteClient:
         audit_log: AuditLog,
         device: str = "cpu",
         data_hash: str = "",
+        key: Ed25519PrivateKey | None = None,
     ) -> None:
         self._study, self._data, self._audit_log = study, data.training, audit_log
         self._data_hash = data_hash
@@ -67,12 +74,20 @@ class SiteClient:
         self._workspace = Workspace.of(self._task, torch.device(device))
         self._network = NetworkCheck(self._task)
         self._judge = SiteJudge(self._task, self._workspace, self._policy, data.validation)
-        self._handlers: Mapping[str, Callable[[Message], Update]] = {
+        self._handlers: dict[str, Callable[[Message], Answer]] = {
             SURVEY: self._survey,
             TRAIN: self._train,
             VALIDATE: self._validate,
             END: self._end,
         }
+        self._secure, name = None, self._data.name
+        if study.is_secure:
+            if key is None:
+                raise UserError(f"{study.name} sums securely, and {name} has no sums_key")
+            self._secure = SecureAnswers(study, name, key, memory.sums, self._policy)
+            # What cannot be masked does not leave: no other request is answered.
+            masked = {SURVEY: self._survey, TRAIN: self._train, END: self._end}
+            self._handlers = {**masked, **self._secure.handlers()}
         # Without an agreed number the site declares its own, which caps the weight of its updates.
         is_agreed = study.site(self._data.name).images is not None
         self._declared = {} if is_agreed else {"images": len(self._data)}
@@ -93,29 +108,41 @@ class SiteClient:
             facts = self._reply_facts(message.facts)
             self._check_request(message.facts)
             self._audit_log.record("received", **_log_facts(facts), bytes=len(request))
-            update = self._handlers[facts["kind"]](message)
+            answer = self._handlers[facts["kind"]](message)
             declared = self._declared if facts["kind"] in (SURVEY, TRAIN) else {}
-            reply = pack(update_message({**facts, **declared}, update))
+            given = {**facts, **declared, **answer.message.facts}
+            reply = pack(Message(given, answer.message.tree))
         except (BadMessage, RefusedRequest) as error:
             return self._error_reply(facts, type(error).__name__, str(error))
+        except (RefusedSum, RefusedUpdate) as error:
+            self._audit_log.record("refused", **_log_facts(facts), reason=str(error))
+            # The reason may quote a number of the update, which no one else may see.
+            text = str(error) if isinstance(error, RefusedSum) else SEE_LOG
+            return self._error_reply(facts, type(error).__name__, text)
         except Exception as error:
             # The text may contain file names, so it stays in the site's log.
             log.exception("round %s failed", facts.get("round"))
             return self._error_reply(facts, type(error).__name__, SEE_LOG)
-        self._audit_log.record(
-            "sent", **_log_facts(facts), bytes=len(reply), parts=part_sizes(update)
-        )
+        self._audit_log.record("sent", **_log_facts(facts), bytes=len(reply), **answer.logged)
         return reply
 
-    def _survey(self, message: Message) -> Update:
-        method = self._study.recipe.method
+    def _survey(self, message: Message) -> Answer:
+        method, study = self._study.recipe.method, self._study
         self._answers.survey(self._data_hash)
-        return apply_survey_transforms(
+        answer = apply_survey_transforms(
             self._transforms, method, self._data, method.survey(self._data)
         )
+        if self._secure is None:
+            return _open(answer)
+        return self._secure.masked(
+            message, self._data_hash, lambda: survey_vector(study, self._data.name, answer)
+        )
 
-    def _admit(self, message: Message) -> None:
-        """Record the broadcast, or raise RefusedRequest: it must follow from those before."""
+    def _admit(self, message: Message) -> str:
+        """Record the broadcast and return its hash.
+
+        Raise RefusedRequest unless it follows from those before.
+        """
         lineage, index = lineage_in(message.facts), message.facts["round"]
         digest = tree_digest(message.tree)
         for each in self._answers.admit(lineage, index, digest):
@@ -125,9 +152,20 @@ class SiteClient:
             )
         norm = self._network.check(message.tree, self._answers.so_far.norm)
         self._answers.record(lineage, index, digest, norm, kind=message.facts["kind"])
+        return digest
 
-    def _train(self, message: Message) -> Update:
-        self._admit(message)
+    def _train(self, message: Message) -> Answer:
+        digest = self._admit(message)
+        if self._secure is None:
+            return _open(self._trained(message))
+        study, name, index = self._study, self._data.name, message.facts["round"]
+        return self._secure.masked(
+            message,
+            digest,
+            lambda: round_vector(study, name, index, message.tree, self._trained(message)),
+        )
+
+    def _trained(self, message: Message) -> Update:
         method, round_index = self._study.recipe.method, message.facts["round"]
         update, kept = run_client(
             method,
@@ -143,23 +181,23 @@ class SiteClient:
         self._keep_model(message, kept)
         return update
 
-    def _validate(self, message: Message) -> Update:
+    def _validate(self, message: Message) -> Answer:
         """Judge the network received; its round is done, so the site keeps no new state."""
         self._judge.require_validation_allowed()
         self._admit(message)
         model = self._model_in(message, {})
         if model is None:
             raise RefusedRequest("every site of this study has its own model and judges it alone")
-        return self._judge.validated(model.weights)
+        return _open(self._judge.validated(model.weights))
 
-    def _end(self, message: Message) -> Update:
+    def _end(self, message: Message) -> Answer:
         """Update the site's model from the final broadcast; the reply is empty."""
         self._admit(message)
         if self._model_in(message, {}) is None:  # it has a part that only this site has
             self._keep_model(message, self._states.before(message.facts["round"]))
         else:  # perhaps of an early round, whose state is no longer kept
             self._keep_model(message, {})
-        return {}
+        return _open({})
 
     def _keep_model(self, message: Message, kept: State) -> None:
         model = self._model_in(message, kept)
@@ -185,11 +223,13 @@ class SiteClient:
         if not isinstance(kind, str) or kind not in self._handlers:
             raise RefusedRequest(f"unknown request {shown(kind, limit=40)!r}")
         self._answers.check_open()
-        refusal = self._policy.refuses_method(self._study.recipe.method)
+        recipe = self._study.recipe
+        refusal = self._policy.refuses_method(recipe.method)
+        refusal = refusal or self._policy.refuses_summation(recipe.summation)
         if refusal:
             raise RefusedRequest(refusal)
         index = facts.get("round")
-        rounds = self._study.recipe.rounds
+        rounds = recipe.rounds
         # A network is judged after a round; a study may stop early.
         expected = range(rounds) if kind in (SURVEY, TRAIN) else range(rounds + 1)
         if type(index) is not int or index not in expected:
@@ -206,6 +246,11 @@ class SiteClient:
             "version": VERSION,
             "site": self._data.name,
         }
+
+
+def _open(update: Update) -> Answer:
+    """An answer that the server can read."""
+    return Answer(update_message({}, update), {"parts": part_sizes(update)})
 
 
 def _log_facts(facts: Mapping[str, Any]) -> dict[str, Any]:

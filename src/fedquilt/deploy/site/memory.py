@@ -8,17 +8,19 @@ from pathlib import Path
 from fedquilt.deploy.site.answers import Answers
 from fedquilt.deploy.site.model import SiteModel
 from fedquilt.deploy.site.states import SiteStates
+from fedquilt.deploy.site.sum_record import StoredSumRecord
 from fedquilt.deploy.study import Study
 from fedquilt.privacy.site_policy import SitePolicy
 
 
 @dataclass(frozen=True)
 class SiteMemory:
-    """States between rounds, the model received last, and which rounds were answered."""
+    """States between rounds, the model received last, and which rounds and sums were answered."""
 
     states: SiteStates
     model: SiteModel
     answers: Answers
+    sums: StoredSumRecord
 
     @classmethod
     def of(cls, folder: Path, study: Study, policy: SitePolicy) -> SiteMemory:
@@ -26,4 +28,5 @@ class SiteMemory:
             SiteStates(folder, study.rules.kept_rounds),
             SiteModel(folder),
             Answers(folder, study.recipe.rounds, policy.max_answers),
+            StoredSumRecord(folder),
         )

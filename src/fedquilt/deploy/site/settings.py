@@ -37,6 +37,7 @@ class SiteSettings:
     data: SiteFiles
     policy: SitePolicy = SitePolicy()
     secret_file: str | None = None  # a key that the sites share and the server does not know
+    sums_key: str | None = None  # the file that `fedquilt site key` made, for secure sums
     work_folder: str = "fedquilt-site"  # states between rounds, decoded images, logs
     device: str = "cpu"
     register_seconds: float = 60.0  # time to join, after which the site stops with an error
@@ -81,5 +82,6 @@ def read_site_settings(path: Path) -> SiteSettings:
             label_names=absolute(files.label_names),
         ),
         secret_file=absolute(settings.secret_file),
+        sums_key=absolute(settings.sums_key),
         work_folder=str(here / settings.work_folder),
     )

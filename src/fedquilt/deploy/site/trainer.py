@@ -58,6 +58,7 @@ def open_client(kit: Kit, settings_path: Path) -> SiteClient:
     from fedquilt.data.images.content_hash import damaged_files
     from fedquilt.deploy.audit_chain import AUDIT_FILE
     from fedquilt.deploy.audit_log import AuditLog
+    from fedquilt.deploy.secure.site_key import open_key
     from fedquilt.deploy.site.client import SiteClient
     from fedquilt.deploy.site.data import image_cache, load_site_data
     from fedquilt.deploy.site.data_pin import DataPin, check_pin, pin_data
@@ -69,6 +70,7 @@ def open_client(kit: Kit, settings_path: Path) -> SiteClient:
     work = Path(settings.work_folder)
     folder, audit_log = study_folder(work, study, site), AuditLog(work / AUDIT_FILE)
     memory = SiteMemory.of(folder, study, settings.policy)
+    key = open_key(settings.sums_key, study, site) if study.is_secure else None
     pins: list[DataPin] = []
     for path in damaged_files(image_cache(settings)):
         logging.warning("the decoded images in %s are damaged; they are decoded again", path.name)
@@ -85,7 +87,7 @@ def open_client(kit: Kit, settings_path: Path) -> SiteClient:
         audit_log.record("failed", study=study.hash, error=type(error).__name__)
         raise
     device, seen = settings.device, pins[-1].hash
-    return SiteClient(study, data, memory, settings.policy, audit_log, device, seen)
+    return SiteClient(study, data, memory, settings.policy, audit_log, device, seen, key)
 
 
 def _reply_pipe() -> IO[bytes]:

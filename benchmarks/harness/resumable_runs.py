@@ -43,7 +43,7 @@ def make_runs(
             {run.path: missing[key] for run, key in waiting.items()},
             cache=cache,
             workers=workers,
-            device=device,
+            devices=(device,),
             progress=save_finished,
             failure=lambda path, error: print(f"failed: {path.name}: {str(error)[:300]}"),
         )

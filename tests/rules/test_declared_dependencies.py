@@ -20,6 +20,7 @@ EXTRA_OF = {
     "data/sources/rsna_ich": "dicom",
     "runs/export": "onnx",
     "models/lora.py": "lora",
+    "runs/sweep/optuna_search.py": "optuna",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -68,6 +68,15 @@ def compare(
     if form is not None:
         typer.echo(written(compared, form), nl=False)
         return
+    show_comparison(compared)
+    if picture is not None:
+        say(f"picture: {picture}")
+
+
+def show_comparison(compared: dict[str, Any]) -> None:
+    """Print the tables of a comparison."""
+    from fedquilt.reports import comparison
+
     results.print(comparison.comparison_table(compared))
     results.print(comparison.worst_class_table(compared))
     differences = comparison.difference_table(compared)
@@ -77,8 +86,6 @@ def compare(
         say(test["words"])
     if compared["also_differ_in"]:
         note(f"the runs differ in more than the method: {', '.join(compared['also_differ_in'])}")
-    if picture is not None:
-        say(f"picture: {picture}")
 
 
 def _across_data_sets(

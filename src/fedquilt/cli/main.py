@@ -22,6 +22,7 @@ from fedquilt.cli import (
     run,
     server,
     site,
+    sweep,
 )
 from fedquilt.cli import list as list_command
 from fedquilt.cli.console import show_error
@@ -70,6 +71,7 @@ app.command("list")(list_command.list_entries)
 app.command("run")(run.run)
 app.command("reproduce")(reproduce.reproduce)
 app.command("attack")(attack.attack)
+app.command("sweep")(sweep.sweep)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.command("evaluate")(evaluate.evaluate)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedquilt.cli import decision_options, own_data
+from fedquilt.cli import decision_options, own_data, several_runs
 from fedquilt.cli import options as shared_options
 from fedquilt.cli.console import Notes, note, print_json, say
 from fedquilt.cli.options import DEFAULT_CACHE, AsJson, Cache, Device, require_device
@@ -36,6 +37,10 @@ Out = Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/
 Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")]
 Rounds = Annotated[int | None, typer.Option(help="Short for --set rounds=N.")]
 Seed = Annotated[int | None, typer.Option(help="Short for --set seed=N.")]
+Seeds = Annotated[
+    int,
+    typer.Option(min=1, help="Runs with this many seeds, from --seed on, in parallel; compared."),
+]
 
 
 def run(
@@ -45,6 +50,7 @@ def run(
     resume: Resume = False,
     rounds: Rounds = None,
     seed: Seed = None,
+    seeds: Seeds = 1,
     threshold: decision_options.GivenThresholds = None,
     threshold_rule: decision_options.ThresholdRules = None,
     calibration: decision_options.Calibration = None,
@@ -81,11 +87,37 @@ def run(
     chosen = decision_options.with_decision_options(chosen, threshold, threshold_rule, calibration)
     if resume and out is None:
         raise UserError("--resume needs --out, the folder of the run to resume")
+    if seeds > 1:
+        if resume or engine_options != EngineOptions():
+            raise UserError(
+                "--seeds runs every seed in a process of its own and goes on by itself; leave out "
+                "--resume and the options of engines"
+            )
+        _run_seeds(chosen, seeds, out or RUNS / f"{name}-{seeds}-seeds", cache, device, as_json)
+        return
     folder = out or _new_folder(name, chosen.seed)
     finished = _train(
         chosen, folder, resume=resume, cache=cache, device=device, engine=engine_options
     )
     _report(finished, as_json=as_json)
+
+
+def _run_seeds(
+    recipe: Recipe, seeds: int, out: Path, cache: Path, device: str, as_json: bool
+) -> None:
+    """Run the seeds in folders of their own; finished ones are kept, the others go on."""
+    recipes = {
+        out / f"seed-{seed}": replace(recipe, seed=seed)
+        for seed in range(recipe.seed, recipe.seed + seeds)
+    }
+    try:
+        compared = several_runs.train_and_compare(
+            recipes, out, cache=cache, workers=None, devices=several_runs.device_list(device)
+        )
+    except KeyboardInterrupt:
+        say(f"\nstopped; the same command goes on from {shlex.quote(str(out))}")
+        raise typer.Exit(130) from None
+    several_runs.show(compared, out, as_json=as_json)
 
 
 def _choose(

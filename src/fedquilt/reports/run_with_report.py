@@ -30,10 +30,13 @@ def run(
     The images of ``splits`` are used instead of those of ``recipe.data``.
     """
     experiment.run(recipe, out, cache=cache, splits=splits, **options)
-    finished = read_run(out)
-    loaded = recipe.data.load(cache) if splits is None else splits
-    save_run_pictures(finished, loaded.train)
-    complaint = try_run_report(Path(out))
+    return with_report(read_run(out), recipe.data.load(cache) if splits is None else splits)
+
+
+def with_report(finished: Run, splits: Splits) -> Run:
+    """Draw the pictures of a finished run and write its report."""
+    save_run_pictures(finished, splits.train)
+    complaint = try_run_report(finished.path)
     if complaint is not None:
         log.warning("%s", complaint)
     return finished

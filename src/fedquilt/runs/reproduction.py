@@ -114,8 +114,8 @@ def run_cells(
     run_all(
         {run.folder.path: run.recipe for run in waiting},
         cache=cache,
-        workers=workers or (None if device == "cpu" else 1),
-        device=device,
+        workers=workers,
+        devices=(device,),
         progress=on_progress,
         failure=lambda folder, error: failed.update({folder.name: str(error)}),
     )

@@ -1,0 +1,1 @@
+"""Sweeps: methods tuned with an equal budget on validation images, then compared."""

@@ -19,8 +19,8 @@ FOLDERS = (
 # In these two folders the order of the files counts as well.
 CORE = (
     *("shown_text", "errors", "own_code", "registry", "seeding", "version", "tree", "payload"),
-    *("update_checks", "norms", "bounds", "fixed_point", "robust", "aggregation_rules", "totals"),
-    *("atomic_files", "settings", "child_process"),
+    *("processes", "update_checks", "norms", "bounds", "fixed_point", "robust"),
+    *("aggregation_rules", "totals", "atomic_files", "settings", "child_process"),
 )
 TRAINING = (
     *("task", "provenance", "parts", "activity", "advice", "local_training"),
@@ -88,7 +88,7 @@ def _target(name: str, sources: Mapping[str, str]) -> str:
 def place_of(module: str) -> tuple[int, int] | None:
     """Where a module stands: its folder, and its file where a folder's files are ordered."""
     folder, _, inner = module.partition(".")
-    if module == "fedquilt":  # the public names point everywhere
+    if module in ("fedquilt", "__main__"):  # public names and the command point everywhere
         return len(FOLDERS), 0
     if folder not in FOLDERS:
         return None

@@ -31,7 +31,8 @@ class SafeConsole(Console):
 # Without a terminal, rich would wrap tables at 80 columns.
 _has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
 results = SafeConsole(highlight=False, width=None if _has_width else 160)
-messages = SafeConsole(stderr=True, highlight=False)
+# Of several processes of a run, the first one speaks.
+messages = SafeConsole(stderr=True, highlight=False, quiet=os.environ.get("RANK", "0") != "0")
 
 
 def print_json(content: Any) -> None:
@@ -58,6 +59,7 @@ def note(text: str) -> None:
 
 
 def show_error(error: UserError) -> None:
+    messages.quiet = False  # of every process
     messages.print(Text(f"error: {error}", style="red"), soft_wrap=True)
     for line in getattr(error, "__notes__", ()):
         messages.print(Text(f"  {line}", style="red"), soft_wrap=True)

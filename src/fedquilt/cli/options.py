@@ -26,6 +26,10 @@ Which = Annotated[
     ),
 ]
 
+Processes = Annotated[
+    int,
+    typer.Option(min=1, help="Processes that share the clients, each with its cores or its GPU."),
+]
 Engine = Annotated[
     str,
     typer.Option(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +17,8 @@ from fedquilt.cli.console import Notes, note, print_json, say
 from fedquilt.cli.options import DEFAULT_CACHE, AsJson, Cache, Device, require_device
 from fedquilt.cli.progress import RunProgress
 from fedquilt.core.errors import UserError
+from fedquilt.core.processes import is_first
+from fedquilt.engines.launch import further_processes
 from fedquilt.engines.options import SLOTS, EngineOptions
 from fedquilt.recipes.catalogue import find_recipe
 
@@ -55,6 +58,7 @@ def run(
     threshold_rule: decision_options.ThresholdRules = None,
     calibration: decision_options.Calibration = None,
     device: Device = "cpu",
+    processes: shared_options.Processes = 1,
     engine: shared_options.Engine = "auto",
     slots: shared_options.Slots = SLOTS,
     channels_last: shared_options.ChannelsLast = True,
@@ -88,17 +92,22 @@ def run(
     if resume and out is None:
         raise UserError("--resume needs --out, the folder of the run to resume")
     if seeds > 1:
-        if resume or engine_options != EngineOptions():
+        if resume or processes > 1 or engine_options != EngineOptions():
             raise UserError(
                 "--seeds runs every seed in a process of its own and goes on by itself; leave out "
-                "--resume and the options of engines"
+                "--resume, --processes and the options of engines"
             )
         _run_seeds(chosen, seeds, out or RUNS / f"{name}-{seeds}-seeds", cache, device, as_json)
         return
-    folder = out or _new_folder(name, chosen.seed)
-    finished = _train(
-        chosen, folder, resume=resume, cache=cache, device=device, engine=engine_options
-    )
+    with further_processes(processes):
+        finished = _train(
+            chosen,
+            out or _new_folder(name, chosen.seed),
+            resume=resume,
+            cache=cache,
+            device=device,
+            engine=engine_options,
+        )
     _report(finished, as_json=as_json)
 
 
@@ -159,7 +168,9 @@ def _new_folder(name: str, seed: int) -> Path:
 def _train(
     recipe: Recipe, folder: Path, *, resume: bool, cache: Path, device: str, engine: EngineOptions
 ) -> Run:
+    from fedquilt.engines.process_group import device_of_process, processes_around
     from fedquilt.reports.run_with_report import run as run_recipe
+    from fedquilt.runs import experiment
 
     require_device(device)
     warmup = getattr(recipe.method, "warmup_rounds", 0)
@@ -169,17 +180,22 @@ def _train(
             "the warm-up never ends"
         )
     try:
-        with Notes(), RunProgress() as progress:
-            return run_recipe(
-                recipe,
-                folder,
-                resume=resume,
-                cache=cache,
-                device=device,
-                engine=engine,
-                observe=progress,
-            )
+        with Notes(), RunProgress() as progress, processes_around() as processes:
+            folder = Path(processes.share(str(folder))[0])  # each may have chosen another
+            options: dict[str, Any] = {
+                "resume": resume,
+                "cache": cache,
+                "device": device_of_process(device),
+                "engine": engine,
+                "processes": processes,
+            }
+            if is_first(processes):
+                return run_recipe(recipe, folder, observe=progress, **options)
+            experiment.run(recipe, folder, **options)
+        raise typer.Exit  # the first process reports
     except KeyboardInterrupt:
+        if int(os.environ.get("RANK", "0")):
+            raise typer.Exit(130) from None
         _say_how_to_resume(folder, recipe.rounds, cache, device, engine)
         raise typer.Exit(130) from None
 
@@ -198,6 +214,8 @@ def _say_how_to_resume(
     done = 0 if saved is None else saved.round_count
     say(f"\nstopped; {done} of {rounds} rounds are saved in {folder}. Resume with:")
     options = ["--device", device] if device != "cpu" else []
+    count = os.environ.get("WORLD_SIZE", "1")
+    options += ["--processes", count] if count != "1" else []
     options += shared_options.engine_arguments(engine)
     options += ["--cache", str(cache)] if cache != DEFAULT_CACHE else []
     say("  " + shlex.join(["fedquilt", "run", "--out", str(folder), "--resume", *options]))

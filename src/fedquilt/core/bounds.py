@@ -26,6 +26,7 @@ from fedquilt.core.norms import (
     whole_norm,
 )
 from fedquilt.core.payload import Gather, Mean, Part, Update, weight_of
+from fedquilt.core.processes import Processes
 from fedquilt.core.tree import leaves, tree_map
 from fedquilt.core.update_checks import RefusedUpdate
 
@@ -190,6 +191,25 @@ class RoundBounds:
                     f"{reach:g} times {reference:g}, the median"
                 )
         return update
+
+    def share_norms(self, processes: Processes) -> None:
+        """Learn what the other processes measured: each judges by all norms of the round."""
+        if processes.count == 1:
+            return
+        mine = {
+            client: {part: norm.tolist() for part, norm in norms.items()}
+            for client, norms in self._norms.items()
+        }
+        for theirs in processes.share(mine):
+            self._norms |= {c: dict(norms_from({"norms": norms})) for c, norms in theirs.items()}
+
+    def share_verdicts(self, processes: Processes) -> None:
+        """Learn whose updates the other processes refused or clipped."""
+        mine = [self.refused, sorted(self._out), self._clipped]
+        for refused, out, clipped in processes.share(mine):
+            self.refused |= refused
+            self._out |= set(out)
+            self._clipped |= clipped
 
     def report(self) -> BoundsReport:
         return BoundsReport(

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from fedquilt.core.bounds import BoundsReport, OutOfBounds, RoundBounds
-from fedquilt.core.fixed_point import Scales, add_integers, as_floats, quantised, resting
+from fedquilt.core.fixed_point import (
+    Scales,
+    add_integers,
+    as_floats,
+    no_integers,
+    quantised,
+    resting,
+)
 from fedquilt.core.payload import (
     Gather,
     Mean,
@@ -23,8 +30,18 @@ from fedquilt.core.payload import (
     update_bytes,
     weight_of,
 )
+from fedquilt.core.processes import ONE_PROCESS, Processes
 from fedquilt.core.robust import RobustReport, RobustRound
-from fedquilt.core.tree import Tree, clone, leaves, on_host, tree_map
+from fedquilt.core.tree import (
+    Tree,
+    as_branch,
+    clone,
+    from_branch,
+    leaves,
+    on_host,
+    tree_map,
+    zeros_like,
+)
 from fedquilt.core.update_checks import RefusedUpdate, check_update
 
 
@@ -37,7 +54,7 @@ class Accumulator:
     ``further_check`` is called with client and update after these checks and may raise
     RefusedUpdate. With ``bounds``, some updates are copied and wait to be judged until the round
     ends, at most ``bounds.hold`` at a time. With ``rule``, all of them are kept, and it combines
-    the means that it takes.
+    the means that it takes. ``processes`` count other clients of the round.
     """
 
     def __init__(
@@ -48,7 +65,9 @@ class Accumulator:
         bounds: RoundBounds | None = None,
         scales: Scales | None = None,
         rule: RobustRound | None = None,
+        processes: Processes = ONE_PROCESS,
     ) -> None:
+        self._processes = processes
         self._expected = expected
         self._scales = scales
         self._rule = rule
@@ -83,19 +102,24 @@ class Accumulator:
             raise
         self._waiting[client] = {name: _copied(part) for name, part in update.items()}
         if len(self._waiting) >= self._bounds.hold:
-            self.settle()
+            self._judge_waiting(self._bounds)
 
     def settle(self) -> Mapping[str, str]:
         """Judge the waiting updates; return why clients were refused for a bound so far."""
         if self._bounds is None:
             return {}
+        self._bounds.share_norms(self._processes)
+        self._judge_waiting(self._bounds)
+        self._bounds.share_verdicts(self._processes)
+        return self._bounds.refused
+
+    def _judge_waiting(self, bounds: RoundBounds) -> None:
         for client, update in self._waiting.items():
             try:
-                self._count(client, self._bounds.judged(client, update))
+                self._count(client, bounds.judged(client, update))
             except OutOfBounds as error:
-                self._bounds.refused[client] = str(error)
+                bounds.refused[client] = str(error)
         self._waiting = {}
-        return self._bounds.refused
 
     def _count(self, client: str, update: Update) -> None:
         taken = {} if self._rule is None else self._rule.taken(update)
@@ -126,8 +150,35 @@ class Accumulator:
             else:
                 self._sums[name] = summands(part)
 
+    def _join(self) -> None:
+        """Add what the other processes counted."""
+        counted = self._processes.share([list(self._cohort), self._byte_count])
+        self._cohort = dict.fromkeys(sorted(name for names, _ in counted for name in names))
+        self._byte_count = sum(count for _, count in counted)
+        if not self._cohort:
+            return
+        self._sums = self._processes.add_up(self._sums or self._no_sums())
+        gathered = {
+            name: {as_branch(client): tree for client, tree in values.items()}
+            for name, values in self._gathered.items()
+        }
+        for theirs in self._processes.share_trees(gathered):
+            for name, values in theirs.items():
+                by_client = self._gathered.setdefault(name, {})
+                by_client |= {from_branch(branch): tree for branch, tree in values.items()}
+
+    def _no_sums(self) -> dict[str, dict[str, Tree]]:
+        """Zero sums, of a process without a client in the cohort."""
+        summed = {n: part for n, part in self._expected.items() if not isinstance(part, Gather)}
+        if self._scales is not None:
+            return no_integers(summed)
+        return {name: zeros_like(summands(part)) for name, part in summed.items()}
+
     def totals(self) -> Totals:
+        """Return the totals, with those of the other processes."""
         self.settle()
+        if self._processes.count > 1:
+            self._join()
         sums = self._sums
         if self._scales is not None:
             sums = {name: as_floats(each, self._scales[name]) for name, each in sums.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import ClassVar
 
@@ -12,8 +12,9 @@ from fedquilt.core.aggregation_rules import PLAIN_RULES, AggregationRules
 from fedquilt.core.bounds import OutOfBounds
 from fedquilt.core.norms import Norms
 from fedquilt.core.payload import Update, addressed
+from fedquilt.core.processes import ONE_PROCESS, Processes, own_clients
 from fedquilt.core.totals import Accumulator, Totals
-from fedquilt.core.tree import Weights
+from fedquilt.core.tree import Weights, as_branch, from_branch
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.client_states import ClientStates, StatesInMemory, personal_weights
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
@@ -29,7 +30,11 @@ from fedquilt.training.task import Task
 
 
 class SequentialEngine:
-    """Memory does not grow with the number of clients: one workspace, one accumulator."""
+    """Memory does not grow with the number of clients: one workspace, one accumulator.
+
+    With ``processes`` set, each process runs its own clients, and all of them get the totals of
+    all.
+    """
 
     caches_states: ClassVar[bool] = False  # whether states are stored only by write_states()
     attackers: Attackers | None = None  # clients that lie, if attacks are simulated
@@ -56,15 +61,20 @@ class SequentialEngine:
         self._audit = audit
         self._tally = tally
         self.workspace = Workspace.of(task, torch.device(device))
+        self.processes: Processes = ONE_PROCESS
 
     def survey(self, method: Method) -> Totals:
-        answers = {
-            name: apply_survey_transforms(self._transforms, method, data, method.survey(data))
-            for name, data in sorted(self._clients.items())
-        }
+        answers = {}
+        for name in self._own(sorted(self._clients)):
+            data = self._clients[name]
+            answers[name] = apply_survey_transforms(
+                self._transforms, method, data, method.survey(data)
+            )
         expected = next(iter(answers.values()))
         scales = survey_scales(self._rules, expected, list(self._images.values()))
-        accumulator = Accumulator(expected, len(self._clients), scales=scales)
+        accumulator = Accumulator(
+            expected, len(self._clients), scales=scales, processes=self.processes
+        )
         for name, answer in answers.items():
             accumulator.add(name, answer)
         return accumulator.totals()
@@ -84,10 +94,16 @@ class SequentialEngine:
         scales = round_scales(self._rules, method, self._task, round_index, expected, self._images)
         rule = round_rule(self._rules.robust, lambda name: self._clients[name].known.any(0))
         accumulator = Accumulator(
-            expected, len(self._clients), bounds=bounds, scales=scales, rule=rule
+            expected,
+            len(self._clients),
+            bounds=bounds,
+            scales=scales,
+            rule=rule,
+            processes=self.processes,
         )
         # A fixed order: rounding of the sums must not depend on who finishes first.
-        rounds = self._run_clients(method, payload, round_index, sorted(cohort))
+        own = self._own(sorted(cohort))
+        rounds = self._run_clients(method, payload, round_index, own) if own else iter(())
         if self.attackers is not None:
             rounds = self.attackers.tampered(rounds)
         for name, update, state in rounds:
@@ -102,6 +118,9 @@ class SequentialEngine:
                 self._tally.record(method.activity(data, kept))
         accumulator.settle()
         return accumulator.totals()
+
+    def _own(self, clients: Iterable[str]) -> list[str]:
+        return own_clients(self.processes, clients, self._clients)
 
     def _run_clients(
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
@@ -125,14 +144,23 @@ class SequentialEngine:
 
     def recall_pseudo_labels(self, method: Method) -> None:
         """After a resume, record the pseudo-labels of the stored states in the audit."""
-        for name in sorted(self._clients):
+        for name in self._own(sorted(self._clients)):
             state = self._states.get(name)
             if self._audit is not None and state:
                 self._audit.record(name, method.pseudo_labels(state.get("method", {})))
 
     def personal_weights(self, method: Method, payload: State) -> Iterator[tuple[str, Weights]]:
         """Yield each client's own model, for methods without a global one."""
-        return personal_weights(method, payload, self._states, self._clients)
+        own = personal_weights(method, payload, self._states, self._own(self._clients))
+        if self.processes.count == 1:
+            return own
+        branches = {as_branch(client): weights for client, weights in own}
+        every = {
+            from_branch(branch): weights
+            for theirs in self.processes.share_trees(branches)
+            for branch, weights in theirs.items()
+        }
+        return iter(sorted(every.items()))
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedquilt.core.processes import Processes
+from fedquilt.core.tree import as_branch, from_branch
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.dataset import MultiLabelDataset
 
@@ -23,10 +25,18 @@ class PseudoLabelAudit:
             name: dataset.known[data.indices] & ~data.known for name, data in clients.items()
         }
         self._latest: dict[str, Tensor] = {}
+        self._unshared: dict[str, Tensor] = {}  # recorded since the last call of share()
 
     def record(self, client: str, pseudo_labels: Tensor | None) -> None:
         if pseudo_labels is not None:
-            self._latest[client] = pseudo_labels.cpu()
+            self._latest[client] = self._unshared[client] = pseudo_labels.cpu()
+
+    def share(self, processes: Processes) -> None:
+        """Learn the pseudo-labels that the other processes' clients have now."""
+        mine = {as_branch(client): labels for client, labels in self._unshared.items()}
+        self._unshared = {}
+        for theirs in processes.share_trees(mine):
+            self._latest |= {from_branch(branch): labels for branch, labels in theirs.items()}
 
     def summary(self) -> dict[str, dict[str, Any]] | None:
         """Per class, the pseudo-labels and their precision and recall on hidden labels."""

@@ -102,20 +102,32 @@ def model_logits(
     images: Tensor,
     settings: Evaluation,
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield each model's name and its logits (N, C) for the images, on the engine's device."""
-    workspace = engine.workspace
+    """Yield each model's name and its logits (N, C) for the images, on the engine's device.
+
+    Several processes share the images; the batches are those of one process.
+    """
+    workspace, processes = engine.workspace, engine.processes
+    batches = torch.arange(len(images)).split(settings.batch_size)
+    every = range(min(processes.count, len(batches)))
+    rows = {number: torch.cat([*batches[number :: processes.count]]) for number in every}
+    is_alone = processes.count == 1
     for name, weights in models.items():
-        yield (
-            name,
-            predict_logits(
+        logits = torch.empty(0, task.class_count)
+        if processes.number in rows:
+            logits = predict_logits(
                 workspace.forward,
                 weights,
-                images,
+                images if is_alone else images[rows[processes.number]],
                 task,
                 batch_size=settings.batch_size,
                 device=workspace.device,
-            ),
-        )
+            )
+        if not is_alone:
+            found = processes.share_trees({"logits": logits})
+            logits = torch.empty(len(images), task.class_count)
+            for number, place in rows.items():
+                logits[place] = found[number]["logits"]
+        yield name, logits
 
 
 def assess(

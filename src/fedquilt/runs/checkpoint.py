@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedquilt.core.atomic_files import write_json
+from fedquilt.core.processes import ONE_PROCESS, Processes, is_first
 from fedquilt.core.tree import Weights
 from fedquilt.runs.object_store import DamagedObject, ObjectStore
 from fedquilt.runs.state_packs import StatePacks
@@ -34,13 +35,17 @@ class Checkpoints:
     """A folder of checkpoints, which also stores the clients' states between rounds.
 
     A checkpoint is a small JSON file with the hashes of the files that belong to it. It is
-    written by a rename: a process killed before that resumes from the previous checkpoint.
+    written by a rename: a process killed before that resumes from the previous checkpoint. Of
+    several processes each writes its clients' states, and the first one everything else.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, processes: Processes = ONE_PROCESS) -> None:
         self._folder = folder
+        self._processes = processes
         self._objects = ObjectStore(folder / "objects")
-        self._states = StatePacks(folder, self._objects)
+        self._states = StatePacks(
+            folder, self._objects, process=processes.number, share=processes.share
+        )
         self._best: dict[str, dict[str, Any]] = {}  # model -> round and key, as of the last round
         self._better: dict[str, dict[str, Any]] = {}  # found in the current round
         self._reached: Saved | None = None
@@ -53,7 +58,8 @@ class Checkpoints:
 
     def keep_best(self, model: str, round_count: int, weights: Weights) -> None:
         """Keep the weights of a model's best round so far, the current one."""
-        self._better[model] = {"round": round_count, "weights": self._objects.put(weights)}
+        if is_first(self._processes):
+            self._better[model] = {"round": round_count, "weights": self._objects.put(weights)}
 
     def best(self, model: str) -> tuple[int, Weights] | None:
         """Return the best round of a model and its weights; None if none was kept."""
@@ -70,15 +76,21 @@ class Checkpoints:
         """Write the last complete round; nothing of an interrupted round is saved."""
         if self._reached is None:
             return
-        server = self._objects.put(self._reached.server)
+        packs = self._states.save()
+        if is_first(self._processes):
+            self._write(self._reached, packs)
+        self._processes.share(None)  # no process begins a file while others may be deleted
+
+    def _write(self, reached: Saved, packs: Mapping[str, str]) -> None:
+        server = self._objects.put(reached.server)
         self._objects.make_durable({server, *_weights_of(self._best)})
         content = {
             "format": FORMAT,
-            "round_count": self._reached.round_count,
+            "round_count": reached.round_count,
             "server": server,
-            "packs": self._states.save(),
+            "packs": packs,
         } | ({"best": dict(sorted(self._best.items()))} if self._best else {})
-        path = self._folder / f"round-{self._reached.round_count:06d}.json"
+        path = self._folder / f"round-{reached.round_count:06d}.json"
         write_json(path, content | {"digest": _digest(content)})
         paths = self._paths()
         kept = paths[paths.index(path) :][:KEPT]  # newer ones are damaged or will be repeated

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from fedquilt.core.errors import UserError
+from fedquilt.core.processes import ONE_PROCESS, Processes, is_first, own_clients
 from fedquilt.core.tree import Weights
 from fedquilt.data.source import Splits
 from fedquilt.data.validation import KEPT_POSITIVES
@@ -35,7 +38,7 @@ from fedquilt.runs.round_recorder import (
     bound_notices,
 )
 from fedquilt.runs.run_end import RunEnd
-from fedquilt.runs.run_folder import RunFolder
+from fedquilt.runs.run_folder import FollowedFolder, RunFolder
 from fedquilt.runs.served_models import choose_models
 from fedquilt.runs.simulation import Simulation, simulate
 from fedquilt.runs.validation import validate
@@ -67,6 +70,7 @@ def run(  # noqa: PLR0913 (options by name)
     splits: Splits | None = None,
     metrics: Metrics = NO_METRICS,
     attackers: Attackers | None = None,
+    processes: Processes = ONE_PROCESS,
 ) -> RunFolder:
     """Run or resume a recipe, and return its run folder.
 
@@ -82,29 +86,59 @@ def run(  # noqa: PLR0913 (options by name)
         metrics: metrics of your own by name: functions of probabilities, labels and ``known``,
             each (N, C), that return a number. They are computed on the test images.
         attackers: clients that lie, to see what that does.
+        processes: those that run the clients together; the first one alone writes and observes.
     """
     options = engine if isinstance(engine, EngineOptions) else EngineOptions(engine)
     check_engine(options, device, recipe.method.training.precision)
-    folder = RunFolder(Path(out))
+    folder = (RunFolder if is_first(processes) else FollowedFolder)(Path(out))
     with folder.begin(recipe, resume=resume):
-        simulation = simulate(recipe, cache, splits, use_marked=folder.validates_on_marked(recipe))
+        with _first_then_others(processes):  # the first one decodes the images
+            use_marked = folder.validates_on_marked(recipe)
+            simulation = simulate(recipe, cache, splits, use_marked=use_marked)
+        _check_can_be_shared(recipe, simulation, processes)
         recipe.evaluation.decisions.check_classes(simulation.task.classes)
         check_can_be_summed(recipe.method, simulation.task, recipe.summation)
         if attackers is not None:
             clients = attackers.poisoned(simulation.clients)
             simulation = replace(simulation, clients=clients)
-        run_ = _Run(recipe, folder, simulation, device, options, observe, metrics)
+        run_ = _Run(recipe, folder, simulation, device, options, observe, metrics, processes)
         run_.engine.attackers = attackers
         run_.prepare()
+        processes.share(None)  # nothing is written before all have read and checked
         folder.keep(recipe, simulation.allocation)
         run_.say_begin()
         try:
             run_.train()
         except KeyboardInterrupt:
-            run_.recorder.checkpoints.save()
+            if processes.count == 1:  # else the others are at some other place of the round
+                run_.recorder.checkpoints.save()
             raise
-        run_.finish()
+        if is_first(processes):
+            run_.finish()
     return folder
+
+
+@contextmanager
+def _first_then_others(processes: Processes) -> Iterator[None]:
+    if not is_first(processes):
+        processes.share(None)
+    yield
+    if is_first(processes):
+        processes.share(None)
+
+
+def _check_can_be_shared(recipe: Recipe, simulation: Simulation, processes: Processes) -> None:
+    """Raise UserError if these clients cannot be shared among so many processes."""
+    if processes.count > 1 and recipe.robust.rule != "none":
+        raise UserError(
+            f"robust.rule = {recipe.robust.rule!r} compares all updates of a round in one process, "
+            f"and this run has {processes.count}; leave out --processes, or the rule"
+        )
+    if processes.count > len(simulation.clients):
+        raise UserError(
+            f"{processes.count} processes share {len(simulation.clients)} clients: each needs at "
+            "least one; use fewer processes"
+        )
 
 
 class _Run:
@@ -119,9 +153,11 @@ class _Run:
         engine: EngineOptions,
         observe: Observer,
         metrics: Metrics,
+        processes: Processes,
     ) -> None:
         self.recipe, self.folder, self.simulation = recipe, folder, simulation
-        self.device, self.observe, self.metrics = device, observe, metrics
+        self.device, self.metrics, self.processes = device, metrics, processes
+        self.observe = observe if is_first(processes) else lambda event, facts: None
         self.recorder = RoundRecorder(
             recipe,
             simulation.task,
@@ -130,6 +166,7 @@ class _Run:
             validate=self._validate,
             further_facts=self._facts_of_clients,
             checkpoint_every=recipe.checkpoint_every,
+            processes=processes,
         )
         self.audit = PseudoLabelAudit(simulation.splits.train, simulation.clients)
         self.tally = ActivityTally()
@@ -144,6 +181,7 @@ class _Run:
             transforms=(DisclosureFloor(recipe.min_cell),),
             rules=recipe.rules,
         )
+        self.engine.processes = processes
         self.server: State = {}
         self.first_round = 0
         self._evaluated: tuple[State, Assessment] | None = None  # the last evaluation's server
@@ -166,11 +204,13 @@ class _Run:
             self.observe("notice", {"text": undefended})
         if saved is None:
             self.server = start_server(method, task, self.engine)
-            for data in self.simulation.clients.values():
-                method.init_client(data)
+            names = self.simulation.clients
+            for name in own_clients(self.processes, names, names):
+                method.init_client(self.simulation.clients[name])
         else:
             self.server, self.first_round = saved.server, saved.round_count
             self.engine.recall_pseudo_labels(method)
+            self.audit.share(self.processes)
 
     def say_begin(self) -> None:
         task = self.simulation.task
@@ -194,7 +234,11 @@ class _Run:
             self.observe("round", record)
 
     def finish(self) -> None:
-        """Write the models and the result; doing so twice changes nothing."""
+        """Write the models and the result; doing so twice changes nothing.
+
+        The first process does so alone: it knows the others' states since the last save.
+        """
+        self.engine.processes = ONE_PROCESS
         history = self.folder.history.read()
         models = models_of(self.recipe.method, self.server, self.engine)
         further = {"pseudo_labels": self.audit.summary(), **self._activity(history)}
@@ -232,14 +276,17 @@ class _Run:
         return RoundValidation(facts, models)
 
     def _evaluate(self, server: State) -> RoundMetrics:
-        logits = self._logits(models_of(self.recipe.method, server, self.engine))
+        logits = dict(self._logits(models_of(self.recipe.method, server, self.engine)))
+        if not is_first(self.processes):
+            return RoundMetrics({}, {})
         test, settings = self.simulation.splits.test, self.recipe.evaluation
-        assessment = assess(logits, test, settings, metrics=self.metrics)
+        assessment = assess(logits.items(), test, settings, metrics=self.metrics)
         self._evaluated = (server, assessment)
         return RoundMetrics(assessment.averages, assessment.per_class("auc"))
 
     def _facts_of_clients(self) -> Record:
-        summary, activity = self.audit.summary(), self.tally.take()
+        self.audit.share(self.processes)
+        summary, activity = self.audit.summary(), self.tally.take(self.processes)
         return ({"pseudo_labels": summary} if summary else {}) | (
             {"activity": activity} if activity else {}
         )

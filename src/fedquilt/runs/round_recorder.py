@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from fedquilt.core.bounds import norms_from
+from fedquilt.core.processes import ONE_PROCESS, Processes, is_first
 from fedquilt.core.tree import Weights
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.alarm import Alarm
@@ -52,7 +53,7 @@ class RoundRecorder:
 
     ``validate`` and ``evaluate`` get the server's state, ``validate`` also the number of rounds
     done; a round that can be validated is not evaluated on test images. ``further_facts`` are added
-    to a round's record.
+    to a round's record. Of several ``processes`` the first one writes.
     """
 
     def __init__(
@@ -65,8 +66,10 @@ class RoundRecorder:
         further_facts: Callable[[], Record],
         checkpoint_every: int,
         validate: Callable[[State, int], RoundValidation | None] = lambda server, rounds: None,
+        processes: Processes = ONE_PROCESS,
     ) -> None:
-        self.checkpoints = Checkpoints(folder.checkpoints)
+        self.checkpoints = Checkpoints(folder.checkpoints, processes)
+        self._processes = processes
         self.choices: Choices = {}  # of each model, after the last recorded round
         self._recipe, self._task = recipe, task
         self._folder, self._history = folder, folder.history
@@ -78,13 +81,15 @@ class RoundRecorder:
     ) -> Iterator[tuple[State, Record]]:
         """Yield the server's state and the record of every round from ``first_round`` on."""
         before = [self._as_planned(each) for each in self._history.read()[:first_round]]
+        self._processes.share(None)  # all have read it
         self._history.replace(before)
         engine.norms = norms_from(before[-1]) if before else {}
         self.choices = choices_of(before, self._recipe)
         if is_over(self.choices, self._recipe):
             return
         alarm = Alarm(self._recipe.robust.alarm, before)
-        keep_network(self._folder, self._task)
+        if is_first(self._processes):
+            keep_network(self._folder, self._task)
         for round_ in run_rounds(
             self._recipe.method,
             self._task,

@@ -144,6 +144,20 @@ class RunFolder:
             )
 
 
+class FollowedFolder(RunFolder):
+    """The folder of a run as its other processes see it: the first one writes and locks it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.history = UnwrittenHistory(path / "history.jsonl")
+
+    def begin(self, recipe: Recipe, *, resume: bool) -> ExitStack:
+        return ExitStack()
+
+    def keep(self, recipe: Recipe, allocation: Allocation) -> None:
+        pass
+
+
 def _names_first(place: str) -> tuple[bool, str]:
     return not place.endswith(".name"), place
 
@@ -192,3 +206,16 @@ class History:
         """Write these records in place of all: those that no checkpoint holds are repeated."""
         lines = [json.dumps(record) for record in records]
         write_bytes(self._path, "".join(line + "\n" for line in lines).encode())
+
+
+class UnwrittenHistory(History):
+    """The history of a run whose first process writes it."""
+
+    def append(self, record: dict[str, Any]) -> None:
+        pass
+
+    def make_durable(self) -> None:
+        pass
+
+    def replace(self, records: Sequence[dict[str, Any]]) -> None:
+        pass

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedquilt.core.processes import own_clients
 from fedquilt.core.totals import Accumulator
 from fedquilt.core.tree import Weights
 from fedquilt.data.client_data import ClientData
@@ -68,8 +69,11 @@ def _judged_by(
     min_cell: int,
 ) -> dict[str, Any]:
     classes = simulation.task.classes
-    accumulator = Accumulator(expected_validation(len(classes)), len(clients))
-    for name, data in clients.items():
+    accumulator = Accumulator(
+        expected_validation(len(classes)), len(clients), processes=engine.processes
+    )
+    for name in own_clients(engine.processes, clients, simulation.clients):
+        data = clients[name]
         logits = validation_logits(simulation, engine, weights, data)
         accumulator.add(name, validation_parts(logits, data, min_cell))
     return validation_result(accumulator.totals(), classes)

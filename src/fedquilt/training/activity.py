@@ -9,6 +9,8 @@ from typing import Protocol, TypeAlias
 
 from torch import Tensor
 
+from fedquilt.core.processes import ONE_PROCESS, Processes
+
 Activity: TypeAlias = Mapping[str, int]  # a count for each thing done, named in the plural
 LABELS_FILLED_IN = "labels filled in"
 DISTILLED = "missing labels distilled"
@@ -69,10 +71,13 @@ class ActivityTally:
         for what, count in activity.items():
             self._counts[what] += count  # a count of 0 keeps its name
 
-    def take(self) -> dict[str, int]:
-        """Return the sums since the last call."""
+    def take(self, processes: Processes = ONE_PROCESS) -> dict[str, int]:
+        """Return the sums of all processes since the last call."""
         counts, self._counts = dict(self._counts), Counter()
-        return counts
+        total = ActivityTally()
+        for theirs in processes.share(counts):
+            total.record(theirs)
+        return dict(total._counts)
 
 
 def most_in_a_round(rounds: Iterable[Activity]) -> dict[str, int]:

@@ -1,9 +1,10 @@
-"""Does this code train the models of an earlier commit to the bit, and resume its killed runs?
+"""Does this code train the models of an earlier commit to the bit, and go on with its runs?
 
 python -m benchmarks.correctness.same_models COMMIT
 
 Every method, variant and some further settings are trained for three rounds on digits by both
-commits, on the CPU; runs that the earlier one left killed are resumed by this one. Recipes must
+commits, on the CPU. Runs that the earlier one left killed are resumed by this one; those that it
+finished are evaluated, used to predict and compared with ``fedquilt compare`` by both. Recipes must
 have the same hashes. For changes that must not change any result.
 """
 
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from benchmarks.harness.result_csv import Row, write_results
 
@@ -23,8 +25,8 @@ ROOT = Path(__file__).parents[2]
 CHILD = ROOT / "benchmarks" / "harness" / "train_every_method.py"
 
 
-def trained(source: Path, mode: str, folder: Path) -> dict[str, Row]:
-    """The hashes of models and recipes by run, made with the package in ``source``."""
+def done_with(source: Path, mode: str, folder: Path) -> dict[str, Row]:
+    """What ``train_every_method`` prints in this mode, by run, with the package in ``source``."""
     environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
     lines = subprocess.run(
         [sys.executable, str(CHILD), mode, str(folder)],
@@ -36,6 +38,13 @@ def trained(source: Path, mode: str, folder: Path) -> dict[str, Row]:
     ).stdout.splitlines()
     rows = [json.loads(line) for line in lines if line.startswith("{")]
     return {row["run"]: row for row in rows}
+
+
+def includes(now: Any, before: Any) -> bool:
+    """Whether all that was said before is still said; more may be said by now."""
+    if isinstance(before, dict):
+        return all(key in now and includes(now[key], before[key]) for key in before)
+    return bool(now == before)
 
 
 def main() -> None:
@@ -53,11 +62,13 @@ def main() -> None:
             ["git", "worktree", "add", "-q", worktree, options.commit], cwd=ROOT, check=True
         )
         try:
-            before = trained(worktree / "src", "train", old)
+            before = done_with(worktree / "src", "train", old)
+            opened_before = done_with(worktree / "src", "open", old)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", worktree], cwd=ROOT, check=True)
-        after = trained(ROOT / "src", "train", new)
-        resumed = trained(ROOT / "src", "resume", old)
+        after = done_with(ROOT / "src", "train", new)
+        opened = done_with(ROOT / "src", "open", old)
+        resumed = done_with(ROOT / "src", "resume", old)
     rows = [
         {
             "run": run,
@@ -65,6 +76,7 @@ def main() -> None:
             "same_recipe_hash": found["recipe"] == after[run]["recipe"],
             "same_models": found["models"] == after[run]["models"],
             "resumed_to_same_models": found["models"] == resumed[run]["models"],
+            "same_when_opened": includes(opened[run], opened_before[run]),
             "models_sha256": found["models"],
         }
         for run, found in before.items()

@@ -1,10 +1,11 @@
 """Train every method for three rounds, by the public names of whichever fedquilt is imported.
 
-python benchmarks/harness/train_every_method.py train|resume FOLDER
+python benchmarks/harness/train_every_method.py train|resume|open FOLDER
 
 ``train`` leaves a finished run and one that was killed after its second round, per method and case;
-``resume`` finishes the killed ones. Both print one JSON line per run. ``same_models`` starts this
-file with the sources of two commits, so it imports nothing else of the repository.
+``resume`` finishes the killed ones; ``open`` evaluates the finished ones, predicts with them and
+compares each with the first. All print one JSON line per run. ``same_models`` starts this file with
+the sources of two commits, so it imports nothing else of the repository.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from typer.testing import CliRunner
 
 import fedquilt
+from fedquilt.cli.main import app
 from fedquilt.methods import METHODS
 
 TRAINING = {"batch_size": 8, "lr": 1e-3, "epochs": 1}
@@ -88,8 +91,42 @@ def kill_after_two_rounds(event: str, facts: dict[str, Any]) -> None:
         os._exit(9)
 
 
+def command(*arguments: str) -> Any:
+    """What a command of this version prints as JSON."""
+    done = CliRunner().invoke(app, [*arguments, "--json"])
+    if done.exit_code:
+        raise RuntimeError(f"{' '.join(arguments)}: {done.exception or done.output}")
+    return json.loads(done.stdout)
+
+
+def opened(path: Path, first: Path) -> dict[str, Any]:
+    """The metrics and predictions of a finished run, and its row beside another run's."""
+    run = fedquilt.read_run(path)
+    images = run.recipe.data.load(path / "cache").test.images
+    probabilities = [
+        run.predict(images, client=client).probabilities for client in run.models.clients or [None]
+    ]
+    reports = command("evaluate", str(path))["reports"]
+    groups = command("compare", str(first), str(path))["groups"] if path != first else []
+    return {
+        "predicted": hashlib.sha256(torch.cat(probabilities).numpy().tobytes()).hexdigest(),
+        "evaluated": reports,
+        "compared": {group["label"]: group["metrics"] for group in groups},
+    }
+
+
+def open_all(folder: Path) -> None:
+    paths = sorted(folder.glob("*--finished"))
+    for path in paths:
+        name = path.name.removesuffix("--finished")
+        print(json.dumps({"run": name, **opened(path, paths[0])}), flush=True)
+
+
 def main(mode: str, folder: Path) -> None:
     torch.set_num_threads(1)  # one thread: every version then uses its sequential engine
+    if mode == "open":
+        open_all(folder)
+        return
     for name, settings in cases().items():
         finished, killed = folder / f"{name}--finished", folder / f"{name}--killed"
         made = fedquilt.recipe_from(settings)

@@ -7,17 +7,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
+GROUPS = ("speed", "correctness", "scale", "studies")
 README = (BENCHMARKS / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_benchmark_is_in_the_table() -> None:
     modules = {
         ".".join(path.relative_to(BENCHMARKS).with_suffix("").parts)
-        for folder in ("speed", "correctness", "studies")
+        for folder in GROUPS
         for path in (BENCHMARKS / folder).rglob("*.py")
-        if "def main()" in path.read_text(encoding="utf-8")
+        if "__name__ ==" in path.read_text(encoding="utf-8")
     }
-    commands = set(re.findall(r"`((?:speed|correctness|studies)\.[a-z_.]+)", README))
+    commands = set(re.findall(rf"`((?:{'|'.join(GROUPS)})\.[a-z_.]+)", README))
     assert commands == modules
 
 

@@ -60,7 +60,7 @@ def show_result(run: Run) -> None:
 
 
 def show_decisions(stored: Mapping[str, Any], quality: Mapping[str, Any]) -> None:
-    """Show thresholds and calibration, and what they are worth on the images that were judged."""
+    """Show thresholds and calibration, and their quality on the evaluated images."""
     if "thresholds" in stored:
         of_classes = threshold_rows(stored["thresholds"], quality["thresholds"])
         results.print(threshold_table(of_classes, stored["thresholds"]))

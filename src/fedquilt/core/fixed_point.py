@@ -135,7 +135,7 @@ def vector_length(expected: Update) -> int:
 
 
 def resting(tree: Tree) -> Tree:
-    """The change of what nobody has weight for: in fixed point a faint weight is none."""
+    """The change of a part without weight: in fixed point a negligible weight is 0."""
     rest: Tree = zeros_like(tree)
     return rest
 

@@ -112,8 +112,8 @@ class FedLSM(WeightedAveraging):
 
     @property
     def provenance(self) -> Mapping[str, Provenance]:
-        drawn: dict[str, Provenance] = {"head": "believed positives"} if self.draw_counts else {}
-        return {**super().provenance, **drawn}
+        head: Provenance = "positives or pseudo-labels"
+        return {**super().provenance, **({"head": head} if self.draw_counts else {})}
 
     def weight_limits(self, images: int, class_count: int) -> Mapping[str, float]:
         return {"head": float(self.training.images_drawn(images))}

@@ -1,4 +1,4 @@
-"""Calibration of one class: from the network's logit to a probability that can be believed.
+"""Calibration of one class: from the network's logit to a calibrated probability.
 
 Platt scaling is fitted by Newton's method on five sums per class. Sums over sites are sums over
 images, so the same code serves one data set and a federation.

@@ -90,7 +90,7 @@ def auc_intervals(
 def _description(
     images: LabelledImages, classes: Sequence[str], auc: Sequence[Influence]
 ) -> dict[str, Any]:
-    """What the numbers rest on: the level, the unit, and counts per class."""
+    """The basis of the numbers: the level, the unit, and counts per class."""
     return {
         "level": LEVEL,
         "unit": images.unit,

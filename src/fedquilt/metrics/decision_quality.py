@@ -1,4 +1,4 @@
-"""What thresholds and calibration are worth on images they were not fitted on, as plain data."""
+"""Quality of thresholds and calibration on images they were not fitted on, as plain data."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def calibration_quality(
     classes: Sequence[str],
     calibration: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return, per class, how far to believe its probabilities: raw, and calibrated if they are.
+    """Return, per class, how well its probabilities are calibrated: raw, and after calibration.
 
     Undefined numbers are NaN or None.
     """

@@ -1,6 +1,6 @@
 """Thresholds and calibration of all classes, fitted on a validation part, as plain data.
 
-The dicts are what ``model.json`` holds: for each class the fitted numbers and what they rest on,
+The dicts are what ``model.json`` holds: for each class the fitted numbers and their basis,
 or why nothing was fitted.
 """
 
@@ -45,7 +45,7 @@ Interval = tuple[float, float] | None
 
 @dataclass(frozen=True, kw_only=True)
 class Basis:
-    """What the fitted numbers of a class rest on."""
+    """The basis of a class's fitted numbers: counts of images and patients."""
 
     positives: int
     negatives: int
@@ -60,7 +60,7 @@ class Basis:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClassSample:
-    """One class in a validation part: cutoffs, outcomes and what they rest on."""
+    """One class in a validation part: cutoffs, outcomes and their basis."""
 
     cutoffs: Cutoffs
     outcomes: Outcomes

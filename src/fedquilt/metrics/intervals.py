@@ -37,7 +37,7 @@ def quantile(level: float = LEVEL) -> float:
 
 
 def auc_interval(auc: Influence, level: float = LEVEL) -> Interval:
-    """Choose the interval of a class's AUC by the patients it rests on."""
+    """Choose the interval of a class's AUC by the number of its patients."""
     size = auc.size
     if not size.is_testable:
         return UNDEFINED

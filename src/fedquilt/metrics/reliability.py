@@ -1,4 +1,4 @@
-"""How far the probabilities of one class can be believed: numbers and the reliability diagram."""
+"""How well the probabilities of one class are calibrated: measures and the reliability diagram."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from fedquilt.metrics.threshold_rules import ThresholdRule
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
 
-MIN_PATIENTS = 10  # of each kind that a rule rests on; with fewer a threshold is mostly chance
+MIN_PATIENTS = 10  # of each kind that a rule needs; with fewer a threshold is mostly chance
 SAME_COST = 1e-12  # costs are sums of floats: smaller differences are ties
 
 

@@ -95,7 +95,7 @@ def provenance_of(part: str, method: Method) -> Provenance:
 def _images(rule: OneRule, method: Method, data: ClientData, state: State) -> Tensor:
     if callable(rule):
         return rule(data, state).cpu()
-    filled_in = method.pseudo_labels(state) if rule == "believed positives" else None
+    filled_in = method.pseudo_labels(state) if rule == "positives or pseudo-labels" else None
     return images_of(rule, data, None if filled_in is None else filled_in.cpu())
 
 

@@ -1,4 +1,4 @@
-"""Thresholds and calibration of a model, as tables: what was fitted, and what it is worth."""
+"""Thresholds and calibration of a model, as tables: what was fitted, and its quality."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def with_interval(value: float | None, interval: Mapping[str, Any] | None) -> st
 
 
 def decision_table(rows: Rows) -> Table:
-    """Format what the model's yes and no are worth at its threshold, of rows with intervals."""
+    """Format sensitivity, specificity, PPV and NPV at the model's threshold, with intervals."""
     table = new_table("Decisions at the threshold (%, 95 % interval)", "class")
     for name in DECISION_METRICS:
         table.add_column(title(name), justify="right")

@@ -174,7 +174,7 @@ class Run:
         threshold: Given = None,
         device: str = "cpu",
     ) -> tuple[Report, Found]:
-        """Return the report, and what thresholds and calibration are worth on these images.
+        """Return the report, and the quality of thresholds and calibration on these images.
 
         Args:
             datasets: with the run's classes; they are judged together.

@@ -201,7 +201,7 @@ def decision_quality(
     entries: Found,
     settings: Evaluation,
 ) -> dict[str, Any]:
-    """Return what one model's thresholds and calibration are worth on these images."""
+    """Return the quality of one model's thresholds and calibration on these images."""
     thresholds = entries.get("thresholds", {}).get("classes", {})
     present = called_present(torch.from_numpy(logits), settings, classes, thresholds).numpy()
     quality: dict[str, Any] = {}

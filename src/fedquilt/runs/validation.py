@@ -1,4 +1,4 @@
-"""Validation in a simulation: what a round's models are worth, and their scores per image.
+"""Validation in a simulation: metrics of a round's models, and their scores per image.
 
 A validated round adds up the parts that the sites of a study would send.
 """

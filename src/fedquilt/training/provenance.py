@@ -18,7 +18,7 @@ from fedquilt.data.client_data import ClientData
 # positive; "every class", the annotated images of each class, one group per class. One entry per
 # class: "annotated" and "positives", its annotated images and positives; "sides", two groups, its
 # annotated negatives and positives, as one reveals the other; "annotated or not", two groups for
-# the same reason; "believed positives", annotated or pseudo-labelled.
+# the same reason; "positives or pseudo-labels", annotated or pseudo-labelled.
 Counted: TypeAlias = Literal[
     "images",
     "any positive",
@@ -27,7 +27,7 @@ Counted: TypeAlias = Literal[
     "annotated or not",
     "positives",
     "sides",
-    "believed positives",
+    "positives or pseudo-labels",
 ]
 OF_ANNOTATORS = ("annotated", "positives", "sides")  # empty for a class that is not annotated
 KNOWN_GROUPS = get_args(Counted)
@@ -54,7 +54,7 @@ def images_of(rule: Counted, data: ClientData, filled_in: Tensor | None = None) 
         return torch.stack([known & ~positives, positives], dim=2)
     if rule == "annotated or not":
         return torch.stack([known, ~known], dim=2)
-    if rule == "believed positives" and filled_in is not None:
+    if rule == "positives or pseudo-labels" and filled_in is not None:
         positives = positives | (~known & (filled_in == 1))
     return (known if rule == "annotated" else positives)[..., None]
 

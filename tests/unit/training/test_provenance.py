@@ -18,7 +18,7 @@ IMAGES = {
     "annotated or not": [[8, 0], [8, 0], [0, 8]],
     "positives": [[5], [1], [0]],
     "sides": [[3, 5], [7, 1], [0, 0]],
-    "believed positives": [[5], [1], [2]],
+    "positives or pseudo-labels": [[5], [1], [2]],
 }
 # Images 0 to 2 are of one patient.
 PATIENTS = {
@@ -29,7 +29,7 @@ PATIENTS = {
     "annotated or not": [[6, 0], [6, 0], [0, 6]],
     "positives": [[3], [1], [0]],
     "sides": [[3, 3], [5, 1], [0, 0]],
-    "believed positives": [[3], [1], [1]],
+    "positives or pseudo-labels": [[3], [1], [1]],
 }
 
 

@@ -69,7 +69,7 @@ def start_site(folder: Path, settings_path: Path, say: Callable[[str], None]) ->
 
 
 class FailureWatch:
-    """Tells whoever watches the site about failures in its audit log."""
+    """Shows failures that the audit log records on the site's terminal."""
 
     def __init__(self, work: Path) -> None:
         self._work = work

@@ -1,4 +1,4 @@
-"""Lineage: which broadcasts a study has sent so far, so that a site can check what it is told.
+"""Lineage: which broadcasts a study has sent so far, so that a site can check the next one.
 
 Every request to train names the hashes of all broadcasts before it. A site compares them with those
 it has received: a server that swaps a network, or tells two sites two histories, is refused. A

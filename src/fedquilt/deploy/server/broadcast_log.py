@@ -29,7 +29,7 @@ class BroadcastLog:
             self._read(path)
 
     def lineage(self, site: str, round_index: int) -> Lineage:
-        """Return what a site is told with the broadcast of this round."""
+        """Return what a site receives with the broadcast of this round."""
         digests = [
             sent.get(site, sent.get(EVERY_SITE, UNKNOWN)) for sent in self._sent[:round_index]
         ]

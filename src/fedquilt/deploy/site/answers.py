@@ -99,7 +99,7 @@ class Answers:
         before = self.so_far
         known = len(before.rollbacks)
         if lineage.rollbacks[:known] != before.rollbacks:
-            raise RefusedRequest("the request belies what this site was told about earlier rounds")
+            raise RefusedRequest("the request contradicts the earlier broadcasts to this site")
         history, rounds, judged = before.history, before.rounds, before.judged
         for each in lineage.rollbacks[known:]:
             history = history[: each.to_round]

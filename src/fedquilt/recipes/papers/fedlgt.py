@@ -58,7 +58,7 @@ REMARKS = (
     "Label embeddings are CLIP's of 'The photo contains NAME', with the extra text. For the coarse "
     "classes of FLAIR the authors join or average those of the frequent fine classes; we use the "
     "coarse names. On digits they are made from the spelling.",
-    "COCO and VOC: images are dealt evenly to 20 clients, the default of the authors' code; the "
+    "COCO and VOC: images are split evenly over 20 clients, the default of the authors' code; the "
     "paper does not say how many.",
     "The row fedlgt-released (--cells) follows the authors' code.",
 )
@@ -130,7 +130,7 @@ def table2(data: str | None = None, rounds: int | None = None) -> PublishedTable
 
 
 def table3(data: str | None = None, rounds: int | None = None) -> PublishedTable:
-    title = "FedLGT, AAAI 2024, Table 3: photographs dealt evenly to clients"
+    title = "FedLGT, AAAI 2024, Table 3: photographs split evenly over clients"
     choices = (COCO, VOC, _digits("ms-coco"))
     return _methods("fedlgt/table3", title, choices, data, rounds)
 

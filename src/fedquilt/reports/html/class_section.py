@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedquilt.reports.html.curves import FEW_IN_BIN, Believed, Bin, Curves, polyline
+from fedquilt.reports.html.curves import FEW_IN_BIN, Bin, Curves, Reliability, polyline
 from fedquilt.reports.html.findings import Estimate, Finding
 from fedquilt.reports.html.formatting import count, listed, named, number, percent
 from fedquilt.reports.style import UNDEFINED
@@ -46,9 +46,9 @@ def class_rows(
 
 def _slope(curves: Curves | None) -> dict[str, str]:
     """Return the calibration slope with its interval: 1 if scores are probabilities."""
-    if curves is None or curves.believed is None or curves.believed.slope is None:
+    if curves is None or curves.raw is None or curves.raw.slope is None:
         return {"value": UNDEFINED, "interval": ""}
-    value, low, high = curves.believed.slope
+    value, low, high = curves.raw.slope
     return {"value": number(value), "interval": f"{number(low)} to {number(high)}"}
 
 
@@ -83,8 +83,8 @@ def curve_blocks(
         found = curves.get(each.place)
         if found is None or not found.roc:
             continue
-        believed = found.believed
-        digits = 0 if believed is None else 1  # whole numbers where many curves are drawn
+        raw, calibrated = found.raw, found.calibrated
+        digits = 0 if raw is None else 1  # whole numbers where many curves are drawn
         blocks.append(
             {
                 "place": each.place,
@@ -96,14 +96,12 @@ def curve_blocks(
                 "prevalence": _share(each),
                 "roc": polyline(found.roc, size, digits),
                 "pr": polyline(found.precision_recall, size, digits),
-                "is_short": believed is None,
-                "bins": [] if believed is None else [_drawn_bin(b, size) for b in believed.bins],
-                "entries": 0 if believed is None else believed.entries,
-                "believed": [] if believed is None else _believed(believed),
-                "calibrated": None if found.calibrated is None else _believed(found.calibrated),
-                "after": []
-                if found.calibrated is None
-                else [_drawn_bin(b, size) for b in found.calibrated.bins],
+                "is_short": raw is None,
+                "bins": [] if raw is None else [_drawn_bin(b, size) for b in raw.bins],
+                "entries": 0 if raw is None else raw.entries,
+                "raw": [] if raw is None else _reliability_rows(raw),
+                "calibrated": calibrated and _reliability_rows(calibrated),
+                "after": [_drawn_bin(b, size) for b in calibrated.bins] if calibrated else [],
                 "decision": decision_sentence(each),
             }
         )
@@ -111,7 +109,7 @@ def curve_blocks(
 
 
 def decision_sentence(finding: Finding) -> str:
-    """Say what a yes and a no are worth, at the prevalence of the test images."""
+    """Write PPV and NPV as a sentence, at the prevalence of the test images."""
     ppv, npv = finding.ppv, finding.npv
     if ppv.value is None and npv.value is None:
         return ""
@@ -131,9 +129,9 @@ def _brackets(estimate: Estimate) -> str:
     return f" ({ends})" if ends else ""
 
 
-def _believed(believed: Believed) -> list[tuple[str, str]]:
-    rows = [("Brier score", number(believed.brier, 3)), ("ECE", number(believed.error, 3))]
-    for name, estimate in (("slope", believed.slope), ("intercept", believed.intercept)):
+def _reliability_rows(raw: Reliability) -> list[tuple[str, str]]:
+    rows = [("Brier score", number(raw.brier, 3)), ("ECE", number(raw.error, 3))]
+    for name, estimate in (("slope", raw.slope), ("intercept", raw.intercept)):
         if estimate is not None:
             value, low, high = estimate
             rows.append((name, f"{number(value)} ({number(low)} to {number(high)})"))

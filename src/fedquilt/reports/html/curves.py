@@ -37,8 +37,8 @@ class Bin:
 
 
 @dataclass(frozen=True)
-class Believed:
-    """How far the scores of a class can be taken for probabilities, on the test images."""
+class Reliability:
+    """How well the probabilities of a class are calibrated, on the test images."""
 
     entries: int  # annotated test images
     bins: tuple[Bin, ...] = ()
@@ -54,8 +54,8 @@ class Curves:
 
     roc: tuple[tuple[float, float], ...] = ()  # 1 - specificity, sensitivity
     precision_recall: tuple[tuple[float, float], ...] = ()  # recall, precision
-    believed: Believed | None = None  # the network's scores
-    calibrated: Believed | None = None  # what the calibration of model.json makes of them
+    raw: Reliability | None = None  # the network's scores
+    calibrated: Reliability | None = None  # what the calibration of model.json makes of them
 
 
 def curves_of(
@@ -94,8 +94,8 @@ def curves_of(
     return Curves(
         roc,
         recall,
-        _believed(sigmoid(scores), positive),
-        None if calibrator is None else _believed(calibrator.probabilities(scores), positive),
+        _reliability(sigmoid(scores), positive),
+        None if calibrator is None else _reliability(calibrator.probabilities(scores), positive),
     )
 
 
@@ -118,11 +118,11 @@ def _bins(probabilities: NDArray[np.float64], positive: Any) -> tuple[Bin, ...]:
     return tuple(found)
 
 
-def _believed(probabilities: NDArray[np.float64], positive: Any) -> Believed:
+def _reliability(probabilities: NDArray[np.float64], positive: Any) -> Reliability:
     if len(positive) < MIN_ENTRIES:
-        return Believed(entries=len(positive))
+        return Reliability(entries=len(positive))
     line = recalibration(probabilities, positive)
-    return Believed(
+    return Reliability(
         entries=len(positive),
         bins=_bins(probabilities, positive),
         error=calibration_error(equal_width_bins(probabilities, positive)),

@@ -84,7 +84,7 @@ def run_content(run: RunFiles, card: Card | None = None) -> dict[str, Any]:
         "forest": forest(findings),
         "data": data_section(run),
         "classes": class_rows(findings, curves, sites),
-        "has_slopes": any(each.believed is not None for each in curves.values()),
+        "has_slopes": any(each.raw is not None for each in curves.values()),
         "names_patients": any(each.positive_patients is not None for each in findings),
         "few": FEW,
         "curves": curve_blocks(findings, curves),

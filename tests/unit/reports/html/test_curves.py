@@ -33,23 +33,23 @@ def test_precision_recall_points():
 def test_reliability_bins():
     # Ten copies of everything, because below 100 entries nothing is drawn; off the bins' edges.
     logits = np.tile(np.log((SCORES - 0.05) / (1.05 - SCORES)), 10)
-    believed = curves_of(logits, np.tile(POSITIVE, 10), most_points=60, is_short=False).believed
-    bins = believed.bins
+    raw = curves_of(logits, np.tile(POSITIVE, 10), most_points=60, is_short=False).raw
+    bins = raw.bins
     assert [each.entries for each in bins] == [20, 20, 30, 20, 10, 20, 10, 20, 10]
     assert [each.observed for each in bins] == pytest.approx([0, 0, 1 / 3, 0.5, 0, 0.5, 0, 1, 1])
     assert [each.predicted for each in bins] == pytest.approx(
         [0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85]
     )
-    assert believed.error == pytest.approx(0.175)  # the card's ECE with ten bins
-    assert curves_of(LOGITS, POSITIVE, most_points=60, is_short=False).believed.bins == ()
+    assert raw.error == pytest.approx(0.175)  # the card's ECE with ten bins
+    assert curves_of(LOGITS, POSITIVE, most_points=60, is_short=False).raw.bins == ()
 
 
 def test_calibration_slope_of_the_card():
     logits, positive = np.tile(LOGITS, 10), np.tile(POSITIVE, 10)
-    believed = curves_of(logits, positive, most_points=60, is_short=False).believed
-    assert believed.slope[0] == pytest.approx(1.304030690, abs=1e-6)
-    assert believed.intercept[0] == pytest.approx(-0.419008739, abs=1e-6)
-    assert believed.brier == pytest.approx(0.165)
+    raw = curves_of(logits, positive, most_points=60, is_short=False).raw
+    assert raw.slope[0] == pytest.approx(1.304030690, abs=1e-6)
+    assert raw.intercept[0] == pytest.approx(-0.419008739, abs=1e-6)
+    assert raw.brier == pytest.approx(0.165)
 
 
 def test_a_class_of_one_kind_has_no_curves():
@@ -60,7 +60,7 @@ def test_a_class_of_one_kind_has_no_curves():
 def test_with_many_classes_only_the_roc_curve_is_left():
     found = curves_of(LOGITS, POSITIVE, most_points=60, is_short=True)
     assert len(found.roc) == 10
-    assert (found.precision_recall, found.believed) == ((), None)
+    assert (found.precision_recall, found.raw) == ((), None)
 
 
 def test_long_curves_are_thinned_and_keep_their_ends():

@@ -31,12 +31,17 @@ Form = Annotated[
     str | None,
     typer.Option("--format", help="Print csv, markdown or latex instead of tables."),
 ]
+RoundsTo = Annotated[
+    str | None,
+    typer.Option(metavar="METRIC=LEVEL", help="Also how many rounds a level takes: map=0.7."),
+]
 
 
 def compare(
     runs: Runs,
     metrics: Metrics = None,
     form: Form = None,
+    rounds_to: RoundsTo = None,
     across_data_sets: AcrossDataSets = False,
     as_json: AsJson = False,
     picture: Picture = None,
@@ -48,6 +53,7 @@ def compare(
     from fedquilt.reports import comparison
     from fedquilt.reports.comparison_files import written
     from fedquilt.reports.comparison_picture import save_comparison_picture
+    from fedquilt.reports.convergence import convergence
     from fedquilt.runs.finished_run import read_run
 
     repeated = len(runs) - len({path.resolve() for path in runs})
@@ -56,10 +62,14 @@ def compare(
     if as_json and form is not None:
         raise UserError("--json and --format exclude each other; give one of them")
     opened = [read_run(path) for path in runs]
+    if rounds_to is not None and (across_data_sets or form is not None):
+        raise UserError("--rounds-to goes with neither --across-data-sets nor --format")
     if across_data_sets:
         _across_data_sets(opened, metrics, form, picture, as_json=as_json)
         return
     compared = comparison.compare(opened, metrics or comparison.DEFAULT_METRICS)
+    if rounds_to is not None:
+        compared["rounds_to"] = convergence(opened, rounds_to)
     if picture is not None:
         save_comparison_picture(opened, compared, picture)
     if as_json:
@@ -82,6 +92,10 @@ def show_comparison(compared: dict[str, Any]) -> None:
     differences = comparison.difference_table(compared)
     if differences is not None:
         results.print(differences)
+    if "rounds_to" in compared:
+        from fedquilt.reports.convergence import convergence_table
+
+        results.print(convergence_table(compared["rounds_to"]))
     for test in compared["tests"]:
         say(test["words"])
     if compared["also_differ_in"]:

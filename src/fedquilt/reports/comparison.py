@@ -39,7 +39,7 @@ def compare(runs: Sequence[Run], metrics: Sequence[str] = DEFAULT_METRICS) -> di
     """Compare runs; return everything that the comparison tables show, as plain data."""
     groups = group_by_recipe(runs)
     metrics = [_metric(name, runs[0].result["metrics"]) for name in metrics]
-    labels = _labels([members[0] for members in groups])
+    labels = labels_of([members[0] for members in groups])
     described = [
         _described_group(label, members, metrics) for label, members in zip(labels, groups)
     ]
@@ -158,7 +158,7 @@ def _worst_classes(groups: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for _, name in defined[:SHOWN_CLASSES]]
 
 
-def _labels(runs: Sequence[Run]) -> list[str]:
+def labels_of(runs: Sequence[Run]) -> list[str]:
     """Label groups by method, and by the settings that differ between groups of one method."""
     settings = [flat_settings(run.settings) for run in runs]
     labels = []

@@ -112,3 +112,34 @@ def test_one_data_set_cannot_be_ranked(runs: list[str]):
     result = compare(*runs, "--across-data-sets")
     assert result.exit_code == 1
     assert "found 1 data set(s) and 2 method(s)" in result.stderr
+
+
+def test_rounds_to_a_level_are_read_from_the_histories(runs: list[str]):
+    histories = [read_run(path).history for path in runs]
+    values = [[record["metrics"]["macro_auc"] for record in history] for history in histories]
+    level = values[0][-1]  # the first run reaches it in its last round at the latest
+    wanted = f"auc={level!r}"
+    compared = json.loads(compare(*runs, "--rounds-to", wanted, "--json").stdout)["rounds_to"]
+    expected = [
+        next((number for number, value in enumerate(each, 1) if value >= level), None)
+        for each in values
+    ]
+    assert compared["metric"] == "macro_auc"
+    assert [group["rounds"] for group in compared["groups"]] == [expected[:2], expected[2:]]
+    reached = expected[0] is not None and expected[1] is not None
+    assert (compared["groups"][0]["median"] is not None) == reached
+    assert "Rounds to" in compare(*runs, "--rounds-to", wanted).stdout
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("macro_au=0.7", "--rounds-to: unknown metric 'macro_au'; did you mean 'macro_auc'?"),
+        ("map", "--rounds-to needs METRIC=LEVEL with a level in 0..1"),
+        ("map=70", "--rounds-to needs METRIC=LEVEL with a level in 0..1"),
+    ],
+)
+def test_mistakes_in_rounds_to_are_explained(runs: list[str], wanted: str, message: str):
+    result = compare(*runs, "--rounds-to", wanted)
+    assert result.exit_code == 1
+    assert message in result.stderr

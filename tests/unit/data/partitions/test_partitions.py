@@ -15,11 +15,13 @@ from fedquilt.core.registry import find
 from fedquilt.data.partitions import PARTITIONS
 from fedquilt.data.partitions.dirichlet import Dirichlet, LabelCountDirichlet
 from fedquilt.data.partitions.dirichlet_presence import DirichletPresence
+from fedquilt.data.partitions.feature_skew import FeatureSkew
 from fedquilt.data.partitions.iid import Iid
 from fedquilt.data.partitions.k_modes import KModes
 from fedquilt.data.partitions.natural import Natural
 from fedquilt.data.partitions.partition import Partition
 from fedquilt.data.partitions.positive_only import PositiveOnly
+from fedquilt.data.partitions.quantity_skew import QuantitySkew
 
 EVERY: dict[str, Partition] = {
     "iid": Iid(clients=7),
@@ -36,6 +38,8 @@ EVERY: dict[str, Partition] = {
     "natural site": Natural(),
     "natural patient": Natural(by="patient", smallest_client=7),
     "positive-only": PositiveOnly(replicas=2),
+    "quantity-skew": QuantitySkew(clients=5, concentration=0.5),
+    "feature-skew": FeatureSkew(clients=5, concentration=0.5, by="site"),
     "k-modes": KModes(clients=5),
     "k-modes capped": KModes(clients=5, largest_client=130),
 }
@@ -106,5 +110,6 @@ def test_unannotated_labels_are_never_read(partition: Partition) -> None:
 )  # the clients of those three come from the data
 def test_more_clients_than_images_is_refused(name: str) -> None:
     partition = EVERY[name]
+    data = replace(table([[1, 0], [0, 1], [1, 1]]), sites=("a", "b", "a"))
     with pytest.raises(UserError, match=r"3 images cannot be split over \d clients"):
-        partition.assign(table([[1, 0], [0, 1], [1, 1]]), seed=0)
+        partition.assign(data, seed=0)

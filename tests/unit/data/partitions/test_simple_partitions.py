@@ -11,11 +11,14 @@ import torch
 from support.label_table import random_table, table
 
 from fedquilt.core.errors import UserError
+from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.partitions.dirichlet import Dirichlet, LabelCountDirichlet
+from fedquilt.data.partitions.feature_skew import FeatureSkew
 from fedquilt.data.partitions.iid import Iid
 from fedquilt.data.partitions.natural import Natural
 from fedquilt.data.partitions.partition import DROPPED
 from fedquilt.data.partitions.positive_only import PositiveOnly
+from fedquilt.data.partitions.quantity_skew import QuantitySkew
 from fedquilt.data.partitions.strata import draw_clients, rarest_positive, restrict_shares
 
 
@@ -150,3 +153,58 @@ def test_clients_are_drawn_in_proportion_to_their_shares() -> None:
     counts = np.bincount(drawn[1:], minlength=3)
     assert counts[1] == 0
     assert abs(counts[0] / 19_999 - 0.7) < 0.013  # four deviations of 0.0032
+
+
+def test_quantity_skew_changes_sizes_and_not_labels() -> None:
+    data = table([[1, 0], [0, 1]] * 1000)
+    even = QuantitySkew(clients=4, concentration=1e9).assign(data, seed=0)
+    assert [len(rows) for rows in even.indices] == [500] * 4
+    largest = []
+    for seed in range(5):
+        skewed = QuantitySkew(clients=4, concentration=0.5).assign(data, seed)
+        sizes = [len(rows) for rows in skewed.indices]
+        assert sum(sizes) == 2000
+        largest.append(max(sizes) / 2000)
+        for rows in skewed.indices:
+            share = data.labels[rows][:, 0].float().mean()
+            assert abs(share - 0.5) < 2.5 / len(rows) ** 0.5  # five deviations
+    # The largest of four Dirichlet(0.5) shares is on average about 0.6.
+    assert 0.45 < np.mean(largest) < 0.75
+
+
+def with_pixels(images: torch.Tensor) -> MultiLabelDataset:
+    labels = torch.ones(len(images), 1, dtype=torch.uint8)
+    ids = tuple(map(str, range(len(images))))
+    return MultiLabelDataset(
+        images=images, labels=labels, known=labels == 1, classes=("a",), ids=ids
+    )
+
+
+@pytest.mark.parametrize("by", ["brightness", "contrast"])
+def test_feature_skew_gives_a_client_few_bands_of_how_images_look(by: str) -> None:
+    order = torch.randperm(300, generator=torch.Generator().manual_seed(0))
+    images = torch.zeros(300, 1, 2, 2, dtype=torch.uint8)
+    images[order, :, 0] = (torch.arange(300) * 255 // 299).to(torch.uint8)[:, None, None]
+    # Half of the pixels are black: brightness and contrast both rise in this order.
+    rank = torch.empty(300, dtype=torch.int64)
+    rank[order] = torch.arange(300)
+    skew = FeatureSkew(clients=3, concentration=1e9, by=by, domains=3)  # type: ignore[arg-type]
+    even = skew.assign(with_pixels(images), seed=0)
+    for rows in even.indices:  # a third of each band
+        assert np.bincount(rank[rows] // 100).tolist() == pytest.approx([33.3] * 3, abs=1)
+    skew = FeatureSkew(clients=3, concentration=0.01, by=by, domains=3, smallest_client=50)  # type: ignore[arg-type]
+    rows_of = skew.assign(with_pixels(images), seed=0).indices
+    held = [np.bincount(rank[rows] // 100, minlength=3) for rows in rows_of]
+    assert np.mean([counts.max() / counts.sum() for counts in held]) > 0.9
+
+
+def test_feature_skew_by_site_spreads_each_site() -> None:
+    data = replace(table(torch.zeros(200, 1)), sites=("north", "south") * 100)
+    found = FeatureSkew(clients=2, concentration=1e9, by="site").assign(data, seed=0)
+    assert [Counter(data.sites[row] for row in rows.tolist()) for rows in found.indices] == [
+        {"north": 50, "south": 50}
+    ] * 2
+    with pytest.raises(UserError, match="needs the site of each image"):
+        FeatureSkew(clients=2, concentration=1.0, by="site").assign(table([[1]]), seed=0)
+    with pytest.raises(UserError, match="only their labels are read here"):
+        FeatureSkew(clients=2, concentration=1.0).assign(data, seed=0)

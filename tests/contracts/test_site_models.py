@@ -19,6 +19,7 @@ OWN = {"site-aware", "scene-gcn", "local-only", "flexible-fl"}
 PART = {"fedaws", "fedalc"}  # a site receives the rows of its own classes only
 METHODS = [name for name in METHOD_NAMES if name not in BOUNDS]
 SITES = ("site-0", "site-1", "site-2")
+ROUNDS = 3  # of the tiny federation
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -26,7 +27,7 @@ def test_after_the_end_every_site_has_the_simulations_model(name: str, tmp_path:
     method = make_method(name)
     server = _remote_study(method, tmp_path, cohort_size=2)
     found = _kept(tmp_path)
-    assert {model.rounds for model in found.values()} == {3}
+    assert {model.rounds for model in found.values()} == {ROUNDS}
     kind = "own" if name in OWN else "part" if name in PART else "global"
     assert {model.kind for model in found.values()} == {kind}
     shared = method.global_weights(server)
@@ -48,9 +49,9 @@ def test_a_site_that_never_trained_has_no_model_of_its_own(name: str, tmp_path: 
     server = start_server(method, study.task, engine)
     for round_ in run_rounds(method, study.task, engine, server):
         server = round_.server
-    assert engine.send_final(method.broadcast(server)) == {"site-2": "not connected"}
+    assert engine.send_final(method.broadcast(server), ROUNDS) == {"site-2": "not connected"}
     late = make_engine(study, CallingChannel(sites), tmp_path)
-    assert late.send_final(method.broadcast(server)) == {}
+    assert late.send_final(method.broadcast(server), ROUNDS) == {}
     assert set(_kept(tmp_path)) == {"site-0", "site-1"}
 
 
@@ -60,7 +61,7 @@ def _remote_study(method: Method, folder: Path, cohort_size: int) -> State:
     server = start_server(method, study.task, engine)
     for round_ in run_rounds(method, study.task, engine, server, cohort_size=cohort_size):
         server = round_.server
-    assert engine.send_final(method.broadcast(server)) == {}
+    assert engine.send_final(method.broadcast(server), ROUNDS) == {}
     return server
 
 

@@ -45,7 +45,6 @@ app = typer.Typer(
     cls=Commands,
     help="Federated multi-label learning with partial labels.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

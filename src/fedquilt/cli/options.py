@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,6 +13,17 @@ from fedquilt.engines.options import EngineOptions
 
 DEFAULT_CACHE = Path(".cache") / "fedquilt"
 PANEL = "On a GPU"  # of the CUDA graph engine's options in the help
+
+
+def completing(names: Iterable[str] | Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Let the shell complete these names; a function is called when the user presses Tab."""
+
+    def complete(incomplete: str) -> list[str]:
+        known = names() if callable(names) else names
+        return [name for name in known if name.startswith(incomplete)]
+
+    return complete
+
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]

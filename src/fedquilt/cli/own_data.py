@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from fedquilt.cli.console import note
+from fedquilt.cli.options import completing
 from fedquilt.core.errors import UserError
 from fedquilt.core.registry import canonical
 from fedquilt.methods import all_methods
@@ -61,7 +62,15 @@ LabelNames = Annotated[
 Clients = Annotated[
     int | None, _option("--clients", text="Number of clients to split the images among.")
 ]
-MethodName = Annotated[str, _option("--method", text="A name of `fedquilt list methods`.")]
+MethodName = Annotated[
+    str,
+    typer.Option(
+        "--method",
+        autocompletion=completing(all_methods),
+        help="A name of `fedquilt list methods`.",
+        rich_help_panel=PANEL,
+    ),
+]
 Size = Annotated[
     int, _option("--size", text="Image width and height in pixels; 64 is 12 times as fast.")
 ]

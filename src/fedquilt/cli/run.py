@@ -20,7 +20,7 @@ from fedquilt.core.errors import UserError
 from fedquilt.core.processes import is_first
 from fedquilt.engines.launch import further_processes
 from fedquilt.engines.options import SLOTS, EngineOptions
-from fedquilt.recipes.catalogue import find_recipe
+from fedquilt.recipes.catalogue import find_recipe, recipe_paths
 
 if TYPE_CHECKING:
     from fedquilt.recipes.recipe import Recipe
@@ -30,7 +30,11 @@ RUNS = Path("runs")
 
 RecipeName = Annotated[
     str | None,
-    typer.Argument(metavar="RECIPE", help="A TOML or JSON file, or a name of `list recipes`."),
+    typer.Argument(
+        metavar="RECIPE",
+        autocompletion=shared_options.completing(recipe_paths),
+        help="A TOML or JSON file, or a name of `list recipes`.",
+    ),
 ]
 Changes = Annotated[
     list[str] | None,
@@ -40,6 +44,14 @@ Out = Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/
 Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")]
 Rounds = Annotated[int | None, typer.Option(help="Short for --set rounds=N.")]
 Seed = Annotated[int | None, typer.Option(help="Short for --set seed=N.")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TRACKER",
+        autocompletion=shared_options.completing(("tensorboard", "mlflow", "wandb")),
+        help="Also log to tensorboard, mlflow or wandb (extras of these names). May be repeated.",
+    ),
+]
 Seeds = Annotated[
     int,
     typer.Option(min=1, help="Runs with this many seeds, from --seed on, in parallel; compared."),
@@ -54,6 +66,7 @@ def run(
     rounds: Rounds = None,
     seed: Seed = None,
     seeds: Seeds = 1,
+    track: Track = None,
     threshold: decision_options.GivenThresholds = None,
     threshold_rule: decision_options.ThresholdRules = None,
     calibration: decision_options.Calibration = None,
@@ -92,10 +105,10 @@ def run(
     if resume and out is None:
         raise UserError("--resume needs --out, the folder of the run to resume")
     if seeds > 1:
-        if resume or processes > 1 or engine_options != EngineOptions():
+        if resume or processes > 1 or track or engine_options != EngineOptions():
             raise UserError(
                 "--seeds runs every seed in a process of its own and goes on by itself; leave out "
-                "--resume, --processes and the options of engines"
+                "--resume, --processes, --track and the options of engines"
             )
         _run_seeds(chosen, seeds, out or RUNS / f"{name}-{seeds}-seeds", cache, device, as_json)
         return
@@ -107,6 +120,7 @@ def run(
             cache=cache,
             device=device,
             engine=engine_options,
+            track=track or (),
         )
     _report(finished, as_json=as_json)
 
@@ -166,7 +180,14 @@ def _new_folder(name: str, seed: int) -> Path:
 
 
 def _train(
-    recipe: Recipe, folder: Path, *, resume: bool, cache: Path, device: str, engine: EngineOptions
+    recipe: Recipe,
+    folder: Path,
+    *,
+    resume: bool,
+    cache: Path,
+    device: str,
+    engine: EngineOptions,
+    track: Sequence[str],
 ) -> Run:
     from fedquilt.engines.process_group import device_of_process, processes_around
     from fedquilt.reports.run_with_report import run as run_recipe
@@ -190,7 +211,7 @@ def _train(
                 "processes": processes,
             }
             if is_first(processes):
-                return run_recipe(recipe, folder, observe=progress, **options)
+                return run_recipe(recipe, folder, observe=progress, track=track, **options)
             experiment.run(recipe, folder, **options)
         raise typer.Exit  # the first process reports
     except KeyboardInterrupt:

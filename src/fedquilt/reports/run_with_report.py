@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from fedquilt.data.source import Splits
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.reports.html.run_report import try_run_report
 from fedquilt.reports.run_pictures import save_run_pictures
+from fedquilt.reports.trackers import Tracking, together
 from fedquilt.runs import experiment
-from fedquilt.runs.experiment import CACHE
+from fedquilt.runs.experiment import CACHE, Observer
 from fedquilt.runs.finished_run import Run, read_run
 
 log = logging.getLogger(__name__)
@@ -23,14 +25,22 @@ def run(
     *,
     cache: Path = CACHE,
     splits: Splits | None = None,
+    observe: Observer = lambda event, facts: None,
+    track: Sequence[str] = (),
     **options: Any,
 ) -> Run:
     """Run or resume a recipe in the folder ``out``; see ``experiment.run`` for the options.
 
-    The images of ``splits`` are used instead of those of ``recipe.data``.
+    The images of ``splits`` are used instead of those of ``recipe.data``. ``track`` names
+    trackers that get settings, metrics and pictures: tensorboard, mlflow, wandb.
     """
-    experiment.run(recipe, out, cache=cache, splits=splits, **options)
-    return with_report(read_run(out), recipe.data.load(cache) if splits is None else splits)
+    with Tracking(track, recipe, out) as tracking:
+        told = together(observe, tracking)
+        experiment.run(recipe, out, cache=cache, splits=splits, observe=told, **options)
+        used = recipe.data.load(cache) if splits is None else splits
+        finished = with_report(read_run(out), used)
+        tracking.add_pictures()
+    return finished
 
 
 def with_report(finished: Run, splits: Splits) -> Run:

@@ -24,8 +24,9 @@ CORE = (
 )
 TRAINING = (
     *("task", "provenance", "parts", "activity", "advice", "local_training"),
-    *("local_optimizer", "server_optimizer", "method", "averaging", "warm_up", "whole_models"),
-    *("client_step", "client", "agreed_bounds", "agreed_scales", "model_checks", "rounds"),
+    *("local_optimizer", "server_optimizer", "method", "averaging", "warm_up"),
+    *("prototype_averaging", "uncertain_mixing", "whole_models", "client_step", "client"),
+    *("agreed_bounds", "agreed_scales", "model_checks", "rounds"),
 )
 ORDERED = {"core": CORE, "training": TRAINING}
 

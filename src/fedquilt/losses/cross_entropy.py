@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedquilt.core.errors import UserError
+
 
 def elementwise_bce(
     logits: Tensor, targets: Tensor, positive_weight: Tensor | None = None
@@ -19,6 +21,11 @@ def elementwise_bce(
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     """Mean over ``mask``, 0 if the mask is empty; NaN outside the mask has no effect."""
     return torch.where(mask, values, 0.0).sum() / mask.sum().clamp(min=1)
+
+
+def mean_over_all(values: Tensor, mask: Tensor) -> Tensor:
+    """Sum over ``mask`` divided by the number of all entries, in the mask or not."""
+    return torch.where(mask, values, 0.0).mean()
 
 
 def mean_of_image_sums(values: Tensor, mask: Tensor) -> Tensor:
@@ -67,6 +74,13 @@ def balanced_bce(
     targets = torch.where(known, labels, 0.0)
     entries = elementwise_bce(logits, targets, positive_weight)
     return masked_mean(torch.where(targets == 1, balance[1], balance[0]) * entries, known)
+
+
+def require_focus(negative: float, positive: float) -> None:
+    """Raise UserError if the gradient of :func:`asymmetric_loss` could be infinite."""
+    if any(0 != exponent < 1 for exponent in (negative, positive)):
+        settings = "method.negative_focus and method.positive_focus"
+        raise UserError(f"{settings} must be 0 or at least 1, found {negative} and {positive}")
 
 
 def asymmetric_loss(

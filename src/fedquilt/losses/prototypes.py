@@ -14,6 +14,7 @@ from fedquilt.losses.pseudo_labels import NO_TAG
 Rounding = Literal["floor", "ceil"]
 PrototypeWeights = Literal["counts", "clients", "samples"]
 
+NEVER = 1_000_000  # the age of a prototype that no client has sent yet
 TOLERANCE = 1e-9  # 0.29 * 100 is 28.999... in binary; rounding it must not lose a sample
 
 
@@ -36,6 +37,22 @@ def prototype_weights(kind: PrototypeWeights, counts: Tensor, images: int) -> Te
     if kind == "counts":
         return counts
     return (counts > 0) * (1.0 if kind == "clients" else float(images))
+
+
+def never_sent(class_count: int) -> Tensor:
+    """The age of prototypes before the first round, (C, 2)."""
+    return torch.full((class_count, 2), NEVER)
+
+
+def older(age: Tensor, sent: Tensor) -> Tensor:
+    """The age after a round: 0 for the prototypes that were ``sent``, one more for the others."""
+    return torch.where(sent, 0, (age + 1).clamp(max=NEVER))
+
+
+def usable_classes(prototypes: Tensor, age: Tensor, limit: int) -> Tensor:
+    """The classes of which both prototypes were sent at most ``limit`` rounds ago, (C,) bool."""
+    usable: Tensor = ((age <= limit) & (prototypes.norm(dim=2) > 0)).all(1)
+    return usable
 
 
 def absence_score(features: Tensor, prototypes: Tensor) -> Tensor:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedquilt.core.errors import UserError
+from fedquilt.data.batches import Batch
 from fedquilt.losses.cross_entropy import elementwise_bce
 from fedquilt.losses.pseudo_labels import NO_TAG
 
@@ -61,6 +64,40 @@ class Targets(NamedTuple):
         )
 
 
+def require_rising(method: str, *thresholds: tuple[float, float]) -> None:
+    """Raise UserError unless each pair of thresholds rises within 0..1."""
+    for low, high in thresholds:
+        if not 0 <= low < high <= 1:
+            raise UserError(f"{method}'s thresholds must rise within 0..1, found {low}, {high}")
+
+
+def mixup_loss(
+    kind: Labels,
+    logits: Tensor,
+    targets: Sequence[Targets],
+    share: Tensor | None,
+    weight: Tensor,
+    weighed: Weighed,
+    strength: float,
+) -> Tensor:
+    """The loss of plain images, and ``strength`` times that of mixtures of two other batches.
+
+    Args:
+        logits: of the plain images, then of the mixtures, if there are any.
+        targets: of the plain images, then of the two batches that were mixed by ``share``.
+        weight: (C,) class weights of the plain images; mixtures have none.
+        weighed: see :meth:`Targets.loss`.
+    """
+    plain, *beside = targets
+    of_plain, of_mixtures = logits.tensor_split([len(plain.targets)])
+    supervised = plain.loss(kind, of_plain, weight, weighed)
+    if not beside or share is None:
+        return supervised
+    mixture = beside[0].mixed(beside[1], share)
+    mixing = mixture.loss(kind, of_mixtures, torch.ones_like(weight), weighed)
+    return supervised + strength * mixing
+
+
 def make_targets(
     kind: Labels, labels: Tensor, known: Tensor, teacher: Tensor, thresholds: tuple[float, float]
 ) -> Targets:
@@ -73,6 +110,20 @@ def make_targets(
     if kind == "single":
         return _single_label_targets(labels, known, teacher.detach(), thresholds[1])
     return _multi_label_targets(labels, known, teacher.detach(), *thresholds)
+
+
+def targets_of_batches(
+    kind: Labels,
+    batches: Sequence[Batch],
+    teacher: Tensor,
+    limits: Sequence[tuple[float, float]],
+) -> list[Targets]:
+    """The targets of each batch by its own thresholds; ``teacher`` has the logits of all."""
+    logits = teacher.split([len(each.rows) for each in batches])
+    return [
+        make_targets(kind, each.labels, each.known, own, thresholds)
+        for each, own, thresholds in zip(batches, logits, limits)
+    ]
 
 
 def _multi_label_targets(

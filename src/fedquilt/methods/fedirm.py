@@ -19,7 +19,7 @@ from fedquilt.losses.distillation import relation_gap, relation_logits, relation
 from fedquilt.losses.pseudo_labels import confident_positives
 from fedquilt.models.teacher import ema_update, training_mode_output, young_decay
 from fedquilt.training.activity import Activity, RunSize
-from fedquilt.training.advice import warmup_never_ended
+from fedquilt.training.advice import no_confident_image, warmup_never_ended
 from fedquilt.training.method import Local, State
 from fedquilt.training.parts import DeclaredPart, per_class_mean
 from fedquilt.training.provenance import Provenance
@@ -36,10 +36,10 @@ class FedIRM(WarmUpAveraging):
     matrix, and all its predictions towards a teacher, a moving average of the client's own models.
 
     Deviations from the FedMLP authors' port: the matrix that is sent covers all annotated positives
-    after training. It is not a mean over batches, where a batch without positives gives 0.5. A
-    client reports rows of classes it has positives of; a row nobody reported is not matched. The
-    teacher averages batch-norm statistics too and predicts in evaluation mode, not in training
-    mode. The variant ``released`` follows the port, but computes its matrix after training, too.
+    after training; it is no mean over batches, where one without positives gives 0.5. A client
+    reports rows of classes it has positives of; a row nobody reported is not matched. The teacher
+    averages batch-norm statistics too and predicts in evaluation mode. The variant ``released``
+    follows the port, but computes its matrix after training, too.
     """
 
     warmup_rounds: int = 20  # T: rounds on annotated labels only
@@ -84,22 +84,21 @@ class FedIRM(WarmUpAveraging):
 
     def step_loss(self, local: Local, batch: Batch) -> tuple[Tensor, State]:
         first, second = (local.model(images).logits for images in batch.views)
-        supervised = self.supervised_loss(local, first, batch)
-        supervised = supervised + self.supervised_loss(local, second, batch)
+        one, two = (self.supervised_loss(local, logits, batch) for logits in (first, second))
+        supervised = one + two
         if local.stage == WARM_UP:
             return supervised, local.state
-        training_mode = partial(training_mode_output, local.model)
-        teacher = training_mode if self.teacher_mode == "training" else local.forward
+        in_training = partial(training_mode_output, local.model)
+        teacher = in_training if self.teacher_mode == "training" else local.forward
         taught = teacher(local.state["teacher"], batch.views[1]).logits
         consistency = squared_gap(first, taught).sum(1).mean()
         relation, reported = local.received["relation"], local.received["reported"]
         confident = confident_positives(first, self.entropy_limit, self.confidence)
-        source = relation_logits(first, confident, self.temperature)
-        matching = relation_gap(source, relation, reported)
-        strength: Tensor = self.strength * local.state["ramp"]
-        used = (confident & reported).sum()
-        state = {**local.state, "matched": local.state.get("matched", 0) + used}
-        return supervised + strength * (consistency + matching), state
+        own = relation_logits(first, confident, self.temperature)
+        matching = relation_gap(own, relation, reported)
+        matched = local.state.get("matched", 0) + (confident & reported).sum()
+        loss: Tensor = supervised + self.strength * local.state["ramp"] * (consistency + matching)
+        return loss, {**local.state, "matched": matched}
 
     def after_step(self, local: Local, weights: Weights) -> State:
         if local.stage == WARM_UP:
@@ -109,15 +108,14 @@ class FedIRM(WarmUpAveraging):
         return {**local.state, "teacher": teacher, "teacher_steps": steps + 1}
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
-        data, relation = local.data, torch.zeros_like(local.received["relation"])
-        count = torch.zeros_like(relation[0])
+        data, sent = local.data, self.nothing_sent(local)
         if local.round_index >= self.warmup_rounds - 1:
             logits, positives = local.predict(weights, "plain").logits, data.positives()
             whole = self.matrix == "positives"
             size = len(data) if whole else self.training.batch_size
             relation = relation_matrix(logits, positives, self.temperature, size)
             count = (positives if whole else data.known).any(0) * float(len(data))
-        sent = {"relation": Mean(relation, count)}
+            sent = {"relation": Mean(relation, count)}
         return {**self.weights_update(local, weights), **sent}, without(local.state, "ramp")
 
     def update(self, server: State, totals: Totals) -> State:
@@ -130,12 +128,7 @@ class FedIRM(WarmUpAveraging):
     def why_idle(self, what: str, size: RunSize) -> str:
         if self.warmup_rounds >= size.rounds:
             return warmup_never_ended(self.warmup_rounds, size)
-        return (
-            f"no image had all its probabilities above {self.confidence:g} or below "
-            f"{1 - self.confidence:g} with a summed entropy below {self.entropy_limit:g}; lower "
-            "method.confidence or raise method.entropy_limit"
-        )
+        return no_confident_image(self.confidence, self.entropy_limit)
 
     def suited_to(self, size: RunSize) -> Mapping[str, Any]:
-        ramp = min(self.ramp_rounds, size.rounds // 2)
-        return {**super().suited_to(size), "ramp_rounds": ramp}
+        return {**super().suited_to(size), "ramp_rounds": min(self.ramp_rounds, size.rounds // 2)}

@@ -15,10 +15,11 @@ from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights, clone
 from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
-from fedquilt.losses.cross_entropy import masked_bce, masked_mean
+from fedquilt.losses.cross_entropy import masked_mean
 from fedquilt.losses.distillation import squared_gap
 from fedquilt.models.teacher import ema_update
 from fedquilt.training.activity import Activity, RunSize, distilled
+from fedquilt.training.advice import groups_of_all
 from fedquilt.training.averaging import WeightedAveraging, change_of
 from fedquilt.training.method import Local, State
 from fedquilt.training.provenance import Provenance
@@ -87,10 +88,7 @@ class RSCFed(WeightedAveraging):
     def why_idle(self, what: str, size: RunSize) -> str:
         if what != LEFT_OUT:
             return super().why_idle(what, size)
-        return (
-            f"a group of {self.group_size} is all {len(size.images)} clients, so every group "
-            "is the same; set method.group_size lower"
-        )
+        return groups_of_all(self.group_size, size)
 
     def suited_to(self, size: RunSize) -> Mapping[str, Any]:
         return {"group_size": min(self.group_size, max(len(size.images) - 1, 1))}
@@ -100,9 +98,8 @@ class RSCFed(WeightedAveraging):
         return {**state, "teacher": clone(state["teacher"])}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
-        logits = local.model(batch.views[0]).logits
-        labels, known = self.supervision(batch)
-        supervised = masked_bce(logits, labels, known, self.class_weight(local))
+        logits, (_, known) = local.model(batch.views[0]).logits, self.supervision(batch)
+        supervised = self.supervised_loss(local, logits, batch)
         teacher = local.forward(local.state["teacher"], batch.views[1]).logits
         return supervised + self.consistency * masked_mean(squared_gap(logits, teacher), ~known)
 

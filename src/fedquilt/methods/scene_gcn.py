@@ -9,13 +9,12 @@ from typing import Any, ClassVar, Literal, cast
 import torch
 from torch import Tensor
 
-from fedquilt.core.errors import UserError
-from fedquilt.core.payload import Gather, PerClient, Update
+from fedquilt.core.payload import Gather, Update
 from fedquilt.core.totals import Totals
-from fedquilt.core.tree import Weights, as_branch, from_branch
+from fedquilt.core.tree import Weights
 from fedquilt.data.batches import Batch
 from fedquilt.losses.class_prior import PositiveWeight
-from fedquilt.losses.cross_entropy import asymmetric_loss
+from fedquilt.losses.cross_entropy import asymmetric_loss, require_focus
 from fedquilt.losses.scene_entropy import scene_entropy
 from fedquilt.models import scenes as private
 from fedquilt.models.batch_statistics import second_moments, variances
@@ -39,12 +38,12 @@ class SceneGCN(WeightedAveraging):
     that has ever sent its scenes, weighted by the cosine of the prototypes. It sees each client's
     prototypes and co-occurrences, so these cannot be summed securely.
 
-    Deviations: co-occurrences are sent per image of the scene, with a flag whether it has any
-    image; the public code, variant ``released``, sends counts, so large clients outweigh the
-    cosine. They are counted from annotated labels only. Centres start by k-means++ and move in
-    training only; empty scenes are not matched. Label vectors are computed from the spelling of
-    class names; the authors use GloVe (give a file of vectors). The paper trains with AdamW, a kept
-    optimizer and a tenth of the learning rate in the backbone, which cannot be set here.
+    Deviations: co-occurrences, of annotated labels only, are sent per image of a scene; the public
+    code, variant ``released``, sends counts, so large clients outweigh the cosine. Centres start by
+    k-means++ and move in training only; empty scenes are not matched. Label vectors are computed
+    from the spelling of class names; the authors use GloVe (give a file of vectors). The paper
+    trains with AdamW, a kept optimizer and a tenth of the learning rate in the backbone, which
+    cannot be set here.
     """
 
     positive_weight: PositiveWeight = "none"  # replaced by the asymmetric loss
@@ -62,10 +61,7 @@ class SceneGCN(WeightedAveraging):
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"released": {"matrices": "counts"}}
 
     def __post_init__(self) -> None:
-        focus = (self.negative_focus, self.positive_focus)
-        if any(0 != exponent < 1 for exponent in focus):
-            settings = "method.negative_focus and method.positive_focus"
-            raise UserError(f"{settings} must be 0 or at least 1, found {focus[0]} and {focus[1]}")
+        require_focus(self.negative_focus, self.positive_focus)
 
     def model_spec(self, wanted: ModelSpec) -> ModelSpec:
         settings = ("scenes", "scene_count", "width", "text_encoder")
@@ -76,9 +72,7 @@ class SceneGCN(WeightedAveraging):
         return shared_layout(layout, private.SCENES)
 
     def broadcast(self, server: State) -> State:
-        mixed = private.mixed_matrices(server.get("scenes", {}))
-        own = {from_branch(name): {"matrices": matrices} for name, matrices in mixed.items()}
-        return super().broadcast(server) | {"mixed": PerClient(own, newcomer={})}
+        return super().broadcast(server) | {"mixed": private.mixed_scenes(server.get("scenes", {}))}
 
     def expected_update(self, received: State, task: Task) -> Update:
         weights: Weights = received["weights"]
@@ -92,7 +86,7 @@ class SceneGCN(WeightedAveraging):
 
     def initial_weights(self, local: Local) -> Weights:
         if "scenes" in local.state:
-            return self.client_weights(local.received, local.state)
+            return super().initial_weights(local)
         shared: Weights = local.received["weights"]
         weights = shared | private.empty_scenes(shared, self.scene_count)
         if self.scenes == "linear":
@@ -111,8 +105,8 @@ class SceneGCN(WeightedAveraging):
         return loss
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
-        received = {"weights": self._averaged(local.received["weights"])}
-        parts = self.weights_update(replace(local, received=received), self._averaged(weights))
+        received = self._averaged(local.received["weights"])
+        parts = self.weights_update(local, self._averaged(weights), received=received)
         state = {**local.state, "scenes": private_weights(weights, private.SCENES)}
         return {**parts, "scenes": self._summaries(weights)}, state
 
@@ -125,8 +119,7 @@ class SceneGCN(WeightedAveraging):
     def update(self, server: State, totals: Totals) -> State:
         buffers = moved_buffers(self._averaged(server["weights"]), totals)
         buffers = variances(buffers) if self.pooled_variance else buffers
-        sent = {as_branch(name): each for name, each in totals.each("scenes").items()}
-        scenes = {**server.get("scenes", {}), **sent}
+        scenes = {**server.get("scenes", {}), **private.by_client(totals.each("scenes"))}
         return self.moved(server, mean_change(totals), buffers) | {"scenes": scenes}
 
     def global_weights(self, server: State) -> Weights | None:

@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedquilt.core.tree import Weights
+from fedquilt.core.payload import PerClient
+from fedquilt.core.tree import Weights, as_branch, from_branch
 
 CENTRES, MATRICES, COUNTS = "head.centres", "head.matrices", "head.counts"
 SCENES = (CENTRES, MATRICES, COUNTS)
@@ -121,6 +122,18 @@ IMAGES_OF_SUMMARIES = {"prototypes": scene_images, "matrices": pair_images, "use
 def _passes(scenes: Weights, image_count: int) -> Tensor:
     """Return how often an image was counted at most: an epoch sees each image once."""
     return (scenes[COUNTS].sum() / image_count).ceil().clamp(min=1)
+
+
+def by_client(summaries: Mapping[str, Weights]) -> dict[str, Weights]:
+    """Return the summaries that clients sent, by names that the server's state can have."""
+    return {as_branch(name): each for name, each in summaries.items()}
+
+
+def mixed_scenes(scenes: Scenes) -> PerClient:
+    """Address to each client its mixed matrices; a client that never sent scenes gets none."""
+    mixed = mixed_matrices(scenes)
+    own = {from_branch(name): {"matrices": matrices} for name, matrices in mixed.items()}
+    return PerClient(own, newcomer={})
 
 
 def mixed_matrices(scenes: Scenes) -> Weights:

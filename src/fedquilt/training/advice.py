@@ -23,31 +23,52 @@ def warmup_never_ended(warmup_rounds: int, size: RunSize) -> str:
     )
 
 
+def no_confident_image(confidence: float, entropy_limit: float) -> str:
+    return (
+        f"no image had all its probabilities above {confidence:g} or below {1 - confidence:g} "
+        f"with a summed entropy below {entropy_limit:g}; lower method.confidence or raise "
+        "method.entropy_limit"
+    )
+
+
+def groups_of_all(group_size: int, size: RunSize) -> str:
+    return (
+        f"a group of {group_size} is all {len(size.images)} clients, so every group is the same; "
+        "set method.group_size lower"
+    )
+
+
 def none_predicted(low: float, high: float, advice: str) -> str:
     """No prediction of a missing label was confident enough."""
     return f"no missing label was predicted below {low:g} or above {high:g}; {advice}"
 
 
-def shares_for_rounds(shares: Mapping[str, float], paper: int, rounds: int) -> dict[str, float]:
-    """Return shares per round that fill in over ``rounds`` what these do over the paper's."""
-    faster = paper / max(rounds, 1)
-    return {name: round(1 - (1 - share) ** faster, 4) for name, share in shares.items()}
+def suited_shares(
+    shares: Mapping[str, float], paper_rounds: int, warmup_rounds: int, size: RunSize
+) -> dict[str, Any]:
+    """Return shares per round that fill in, after the warm-up, what these do in the paper's rounds.
+
+    With them, the number of tags is rounded up where rounding it down would lose many.
+    """
+    faster = paper_rounds / max(size.rounds - warmup_rounds, 1)
+    suited = {name: round(1 - (1 - share) ** faster, 4) for name, share in shares.items()}
+    loses_many = min(size.gaps, default=0) * min(suited.values()) < MANY_TAGS
+    return {**suited, **({"rounding": "ceil"} if loses_many else {})}
 
 
-def rounding_for(share: float, size: RunSize) -> dict[str, Any]:
-    """Round the number of tags up where rounding it down would lose many."""
-    return {"rounding": "ceil"} if min(size.gaps, default=0) * share < MANY_TAGS else {}
-
-
-def rounded_down(
-    share: float, rounding: Literal["floor", "ceil"], size: RunSize, settings: str
+def why_nothing_is_tagged(
+    share: float,
+    rounding: Literal["floor", "ceil"],
+    decided: tuple[float, float],
+    size: RunSize,
 ) -> str:
-    """The share of a class's missing labels is less than one label; empty if it is not."""
+    """The share of a class's missing labels is less than one label, or no class was learnt."""
     most = max(size.gaps)
-    if rounding != "floor" or most * share >= MANY_TAGS:
-        return ""
-    return (
-        f"{share:g} of the at most {most} images of a client that lack a label, times the "
-        "class's learning degree of at most 1, is rounded down to 0; set method.rounding "
-        f"to 'ceil', or {settings}"
-    )
+    if rounding == "floor" and most * share < MANY_TAGS:
+        return (
+            f"{share:g} of the at most {most} images of a client that lack a label, times the "
+            "class's learning degree of at most 1, is rounded down to 0; set method.rounding "
+            "to 'ceil', or raise method.negative_share and method.positive_share"
+        )
+    advice = "train for more rounds, or set method.adaptive_threshold to false"
+    return f"no class was learnt: {none_predicted(*decided, advice)}"

@@ -238,17 +238,33 @@ class WeightedAveraging(Method):
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         return self.weights_update(local, weights), local.state
 
+    def nothing_sent(self, local: Local) -> Update:
+        """Return the kept means among the declared parts, without a value of this client."""
+        means = {n: part for n, part in self.kept_parts.items() if isinstance(part, MeanPart)}
+        return {name: part.nothing(local.received[name]) for name, part in means.items()}
+
     def client_weight(self, local: Local) -> float:
         """Return the client's weight in the mean of body and buffers."""
         return float(len(local.data)) if self.weighting == "samples" else 1.0
 
     def weights_update(
-        self, local: Local, weights: Weights, *, weight: float | None = None
+        self,
+        local: Local,
+        weights: Weights,
+        *,
+        weight: float | None = None,
+        received: Weights | None = None,
     ) -> Update:
-        """Return the body, head and buffers of an update; ``weight`` replaces client_weight()."""
+        """Return the body, head and buffers of an update.
+
+        Args:
+            weight: replaces ``client_weight()``.
+            received: replaces the weights of the broadcast, from which the change is counted.
+        """
         weight = self.client_weight(local) if weight is None else weight
+        received = local.received["weights"] if received is None else received
         rows = head_row_weights(self.head_rows, weight, local.data)
-        layout, received = self.shared(local.layout), local.received["weights"]
+        layout = self.shared(local.layout)
         change = change_of({name: weights[name] for name in received}, received)
         return weight_parts(change, layout, weight, rows)
 

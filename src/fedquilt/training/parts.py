@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import torch
+from torch import Tensor
 
 from fedquilt.core.payload import Mean, Sum
 from fedquilt.core.totals import Totals
@@ -41,6 +42,11 @@ class MeanPart:
 
     def expected(self, task: Task, weights: Weights) -> Mean:
         return Mean(self.first_value(task, weights), torch.zeros(_lengths(self.weight, task)))
+
+    def nothing(self, received: Tensor) -> Mean:
+        """What a client without a value sends; it has no weight."""
+        weight = torch.zeros(received.shape[: len(self.weight)], device=received.device)
+        return Mean(torch.zeros_like(received), weight)
 
     def updated(self, name: str, old: Tree, totals: Totals) -> Tree:
         mean: Tree = totals.mean(name, otherwise=old)

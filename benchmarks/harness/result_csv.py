@@ -35,16 +35,8 @@ def write_results(
         name: a folder of ``results`` and a file in it, such as ``speed/gpu``.
         earlier: rows of this function, perhaps of another machine, to keep before the new ones.
     """
-    facts = environment(device)
-    made_with = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "command": " ".join(["python -m", _module(), *sys.argv[1:]]),
-        "hardware": f"{facts['device']}, {_processor()}, {facts['cores']} cores, "
-        f"{facts['threads']} threads",
-        "versions": f"fedquilt {facts['fedquilt']}, torch {facts['torch']}, "
-        f"timm {facts['timm']}, Python {facts['python']}",
-    }
-    written = [row | made_with for row in rows]
+    facts = made_with(device)
+    written = [row | facts for row in rows]
     kept = [*earlier, *written]
     columns = dict.fromkeys(column for row in kept for column in row)
     path = RESULTS / f"{name}.csv"
@@ -55,6 +47,19 @@ def write_results(
         writer.writerows(kept)
     print(f"written: benchmarks/results/{name}.csv", flush=True)
     return written
+
+
+def made_with(device: str) -> dict[str, str]:
+    """Return what goes into every row: date, command, hardware and versions."""
+    facts = environment(device)
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "command": " ".join(["python -m", _module(), *sys.argv[1:]]),
+        "hardware": f"{facts['device']}, {_processor()}, {facts['cores']} cores, "
+        f"{facts['threads']} threads",
+        "versions": f"fedquilt {facts['fedquilt']}, torch {facts['torch']}, "
+        f"timm {facts['timm']}, Python {facts['python']}",
+    }
 
 
 def _module() -> str:

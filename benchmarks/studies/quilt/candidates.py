@@ -172,6 +172,41 @@ class LateAgreeing(LateStrong):
         return update, {**state, "before": clone(local.received["weights"])}
 
 
+@dataclass(frozen=True, kw_only=True)
+class AverageTeacher(Quilt):
+    """Blanks are held to the client's own average of the models it received: no more is sent."""
+
+    kept: float = 0.8  # of the average, in every round
+
+    def begin(self, local: Local) -> State:
+        received: Weights = local.received["weights"]
+        before: Weights = local.state.get("teacher", received)
+        teacher = {
+            name: before[name].lerp(leaf, 1 - self.kept) if leaf.is_floating_point() else leaf
+            for name, leaf in received.items()
+        }
+        return {**local.state, "teacher": teacher}
+
+    def loss(self, local: Local, batch: Batch) -> Tensor:
+        held = local.forward(local.state["teacher"], batch.views[0]).logits
+        images = batch.views[0] if len(batch.views) == 1 else torch.cat([*batch.views])
+        terms = [
+            torch.where(
+                batch.known, _supervised(self, local, batch, logits), squared_gap(logits, held)
+            ).mean()
+            for logits in local.model(images).logits.chunk(len(batch.views))
+        ]
+        return torch.stack(terms).mean()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AverageTeacherBothViews(AverageTeacher):
+    """The same, and the student sees a weak and a strong view."""
+
+    def views(self, round_index: int) -> tuple[str, ...]:
+        return ("weak", "strong")
+
+
 def _supervised(method: Quilt, local: Local, batch: Batch, logits: Tensor) -> Tensor:
     labels, known = method.supervision(batch)
     adjusted = adjust_logits(logits, local.state["prior"])
@@ -188,4 +223,6 @@ CANDIDATES = {
     "quilt-both-views": "StrongSupervision",
     "quilt-bolder": "Bolder",
     "quilt-late-agreeing": "LateAgreeing",
+    "quilt-average-teacher": "AverageTeacher",
+    "quilt-average-teacher-both-views": "AverageTeacherBothViews",
 }

@@ -37,6 +37,7 @@ SIZE = 32  # pixels per side of the canvases, half of what is painted
 FREQUENT = ("Infiltration", "Effusion", "Atelectasis", "Cardiomegaly", "Consolidation", "Nodule")
 VALIDATION = 1000  # added to the seed of mosaics
 HELD_OUT = 0.3  # of the radiographs' patients, and of the rest for validation
+FEWEST, ATTEMPTS = 8, 200  # positives of every class in a part, and draws to find such a split
 
 
 def composites(folder: Path, seed: int, part: str) -> Splits:
@@ -96,15 +97,23 @@ def _split(
     part: str,
     held_out: float,
 ) -> Splits:
-    """Hold out a share of the patients for testing, and as many of the others for validation."""
+    """Hold out a share of the patients for testing, and as many of the others for validation.
+
+    Patients are drawn anew until every class has positives everywhere.
+    """
     found, of_image = np.unique(patients, return_inverse=True)
-    order = torch.randperm(len(found), generator=generator_for("quilt", seed)).numpy()
     count = round(held_out * len(found))
-    rank = np.empty(len(found), dtype=np.int64)
-    rank[order] = np.arange(len(found))
-    place = rank[of_image]
-    tested = place < count if part == "test" else (place >= count) & (place < 2 * count)
-    trained = place >= (count if part == "test" else 2 * count)
+    for attempt in range(ATTEMPTS):
+        order = torch.randperm(len(found), generator=generator_for("quilt", seed, attempt)).numpy()
+        rank = np.empty(len(found), dtype=np.int64)
+        rank[order] = np.arange(len(found))
+        place = rank[of_image]
+        tested = place < count if part == "test" else (place >= count) & (place < 2 * count)
+        trained = place >= (count if part == "test" else 2 * count)
+        if min(labels[rows].sum(0).min() for rows in (trained, tested)) >= FEWEST:
+            break
+    else:
+        raise ValueError(f"no split with {FEWEST} positives of every class in {ATTEMPTS} draws")
     return Splits(
         train=_complete(pixels[trained], labels[trained], names, "train"),
         test=_complete(pixels[tested], labels[tested], names, part),

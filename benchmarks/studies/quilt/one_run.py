@@ -89,7 +89,7 @@ def run_job(job: Job, folder: Path, device: str) -> tuple[list[dict[str, Any]], 
     return [row | shared for row in rows], scores.to(torch.float16)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)  # every seed of a problem
 def _loaded(data: str, folder: Path, seed: int, part: str) -> Splits:
     return LOADERS[data](folder, seed, part)
 

@@ -64,6 +64,11 @@ ONE_OF_TEN = {"name": "missing", "missing": 9, "one_to_one": True}
 PRETRAINED = {"backbone": "resnet18", "weights": "resnet18.safetensors", "small_stem": True}
 FROM_SCRATCH = (3e-4, 1e-3, 3e-3)
 FINE_TUNING = (3e-5, 1e-4, 3e-4)
+ON_DIGITS: dict[str, Any] = {
+    "model": {"backbone": "small-cnn"},
+    "training": {"epochs": 2, "precision": "float32"},
+    "views": {"weak": "plain", "strong": "plain"},
+}
 PROBLEMS = {
     "composites, 1 of 10": Problem(
         data="composites",
@@ -113,12 +118,20 @@ PROBLEMS = {
         data="digits",
         partition={"name": "iid", "clients": 5},
         annotation={"name": "missing", "missing": 4, "one_to_one": True},
-        rounds=30,
+        rounds=40,
         every=5,
         rates=(1e-3, 3e-3, 6e-3, 1.2e-2),
-        model={"backbone": "small-cnn"},
-        training={"epochs": 2, "precision": "float32"},
-        views={"weak": "plain", "strong": "plain"},
+        **ON_DIGITS,
+    ),
+    "digits, 1 of 5, Dirichlet": Problem(
+        data="digits",
+        partition={"name": "dirichlet", "clients": 5, "concentration": 0.5},
+        annotation={"name": "missing", "missing": 4, "one_to_one": True},
+        rounds=40,
+        every=5,
+        rates=(),
+        rates_from="digits, 1 of 5",
+        **ON_DIGITS,
     ),
 }
 

@@ -1,6 +1,6 @@
 """The study's runs: rates and ideas on a tuning seed, then the survivors on new seeds.
 
-    python -m benchmarks.studies.quilt.runs --folder carry/22 --out FOLDER --seconds 570
+    python -m benchmarks.studies.quilt.runs --folder carry/22 --out FOLDER --seconds 480
 
 Each row's learning rate is chosen on the tuning seed's validation images, from as many rates for
 every row, by the mean of AUC and mAP after the last round. Candidates are screened at QUILT's rate
@@ -15,58 +15,31 @@ import argparse
 import csv
 import os
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, field
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.result_csv import made_with
 from benchmarks.studies.quilt.one_run import GLOBAL, Job, run_job
-from benchmarks.studies.quilt.problems import PROBLEMS, ROWS
+from benchmarks.studies.quilt.plan import (
+    BEST,
+    CANDIDATES,
+    CARRIES_OVER,
+    IDEAS,
+    ON_DIGITS,
+    PLAN,
+    SEEDS,
+    TUNING_SEED,
+    Part,
+)
+from benchmarks.studies.quilt.problems import PROBLEMS
 
-TUNING_SEED, SEEDS = 100, (1, 2, 3, 4, 5)
-MAIN = "composites, 1 of 10"
-THREE, SKEWED = "composites, 3 of 10", "composites, 1 of 10, Dirichlet"
-SCENES, RADIOGRAPHS = "scenes, 1 of 5", "radiographs, 2 of 6"
-CARRIES_OVER = {  # rows that share the rate of another
-    "QUILT without guard": "QUILT",
-    "QUILT, momentum 0.5": "QUILT",
-    "CR, annotators' rows": "CR",
-    "CR, server lr 2, annotators' rows": "CR, server lr 2",
-}
-CANDIDATES = [row for row in ROWS if row.startswith("QUILT,") or row == "QUILT without guard"]
-IDEAS = [row for row in CANDIDATES if row != "QUILT without guard"]
-SMALL = ("full labels", "FedAvg-PL", "FedMLP", "CR", "CR, server lr 2", "QUILT")
-GUARDS = ("CR, annotators' rows", "QUILT without guard", "QUILT, fading")
-BEST = "the best candidate"
-TUNED = [row for row in ROWS if row not in CANDIDATES and row not in CARRIES_OVER]
-# (phase, problem, rows, rounds; None: the problem's). A seed's rows come before the next seed's.
-PLAN: list[tuple[str, str, tuple[str, ...], int | None]] = [
-    ("tuning", MAIN, tuple(TUNED), 40),
-    ("tuning", SCENES, SMALL, None),
-    ("screening", MAIN, ("QUILT", "CR, annotators' rows", *CANDIDATES), None),
-    (
-        "final",
-        MAIN,
-        ("QUILT", "FedAvg-PL", "full labels", "QUILT without guard", "FedMLP"),
-        None,
-    ),
-    ("screening", SCENES, ("QUILT", *GUARDS), None),
-    ("final", SCENES, (*SMALL, *GUARDS), None),
-    ("final", MAIN, (BEST, "FedAvg-PL, server lr 2", "CR", "CR, server lr 2"), None),
-    ("tuning", RADIOGRAPHS, SMALL, None),
-    ("final", RADIOGRAPHS, (*SMALL, "CR, annotators' rows"), None),
-    ("final", MAIN, ("CR, server lr 2, annotators' rows", "FedLSM", "FedNoRo"), None),
-    ("final", THREE, ("FedAvg-PL", "QUILT", "FedMLP", "full labels", "CR, server lr 2"), None),
-    ("final", SKEWED, ("FedAvg-PL", "QUILT", "FedMLP", "full labels"), None),
-    ("final", MAIN, ("CR, annotators' rows",), None),
-]
-DIGITS = "digits, 1 of 5"
-DIGITS_PLAN: list[tuple[str, str, tuple[str, ...], int | None]] = [
-    ("tuning", DIGITS, tuple(TUNED), None),
-    ("final", DIGITS, (*TUNED, *CARRIES_OVER), None),
-]
+ATTEMPTS = 2  # of a job whose process ended
 
 
 @dataclass
@@ -74,8 +47,9 @@ class Study:
     """What is finished, and what can start; one row of results per evaluation."""
 
     out: Path
+    made_with: dict[str, str]
     finished: set[Job] = field(default_factory=set)  # or failed
-    quality: dict[tuple[str, str, str, float], float] = field(default_factory=dict)
+    quality: dict[Job, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.results.exists():
@@ -99,8 +73,7 @@ class Study:
         )
         self.finished.add(job)
         if int(row["round"]) == job.rounds and row["served"] == GLOBAL:
-            value = (float(row["macro_auc"]) + float(row["map"])) / 2
-            self.quality[_key(job)] = value
+            self.quality[job] = (float(row["macro_auc"]) + float(row["map"])) / 2
 
     def keep(self, rows: list[dict[str, Any]], scores: Any) -> None:
         """Append rows and scores; a row names the place of its scores in the other file."""
@@ -111,6 +84,7 @@ class Study:
         for row in rows:
             is_last = row["round"] == row["rounds"] and row["served"] == GLOBAL
             row |= {"scores_at": start if is_last else "", "scores_shape": shape if is_last else ""}
+            row |= self.made_with
         fresh = not self.results.exists()
         with self.results.open("a", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, [*rows[0]], lineterminator="\n")
@@ -125,60 +99,81 @@ class Study:
         source = PROBLEMS[problem].rates_from or problem
         of_row = CARRIES_OVER.get(row, "QUILT" if row in CANDIDATES else row)
         tried = {
-            job.rate
+            job.rate: self.quality.get(job, 0.0)
             for job in self.finished
             if (job.phase, job.problem, job.row) == ("tuning", source, of_row)
         }
-        if not tried.issuperset(PROBLEMS[source].rates):
+        if not tried.keys() >= set(PROBLEMS[source].rates):
             return None
-        return max(tried, key=lambda rate: self.quality.get(("tuning", source, of_row, rate), 0.0))
+        return max(tried, key=lambda rate: tried[rate])
 
-    def best_candidate(self) -> str | None:
+    def best_candidate(self, problem: str) -> str | None:
         """The idea that is best on the tuning seed, once all were tried."""
-        screened = [job for job in self.finished if (job.phase, job.problem) == ("screening", MAIN)]
-        if not {job.row for job in screened}.issuperset(CANDIDATES):
+        screened = {
+            job.row: self.quality.get(job, 0.0)
+            for job in self.finished
+            if (job.phase, job.problem) == ("screening", problem)
+        }
+        if not screened.keys() >= set(CANDIDATES):
             return None
-        values: dict[str, float] = {job.row: self.quality.get(_key(job), 0.0) for job in screened}
-        return max(IDEAS, key=lambda row: values[row])
+        return max(IDEAS, key=lambda row: screened[row])
 
-    def jobs(self, plan: list[Any]) -> Iterator[Job | None]:
+    def jobs(self, plan: Sequence[Part]) -> Iterator[Job | None]:
         """Every job in order; None for one that waits for others."""
-        for phase, problem, rows, rounds in plan:
-            length = rounds or PROBLEMS[problem].rounds
-            for seed in SEEDS if phase == "final" else (TUNING_SEED,):
-                for named in rows:
-                    row = self.best_candidate() if named == BEST else named
-                    if row is None:
-                        yield None
-                        continue
-                    if phase == "tuning":
-                        rates: tuple[float | None, ...] = PROBLEMS[problem].rates
-                    else:
-                        rates = (self.rate(problem, row),)
+        screened_on = next(part.problem for part in plan if part.phase == "screening")
+        for part in plan:
+            problem = PROBLEMS[part.problem]
+            for seed in SEEDS if part.phase == "final" else (TUNING_SEED,):
+                for named in part.rows:
+                    row = self.best_candidate(screened_on) if named == BEST else named
+                    rates: tuple[float | None, ...] = problem.rates
+                    if part.phase != "tuning":
+                        rates = (None if row is None else self.rate(part.problem, row),)
                     for rate in rates:
                         yield (
                             None
-                            if rate is None
+                            if rate is None or row is None
                             else Job(
-                                phase=phase,
-                                problem=problem,
+                                phase=part.phase,
+                                problem=part.problem,
                                 row=row,
                                 seed=seed,
-                                rounds=length,
+                                rounds=part.rounds or problem.rounds,
                                 rate=rate,
                             )
                         )
-
-
-def _key(job: Job) -> tuple[str, str, str, float]:
-    return (job.phase, job.problem, job.row, job.rate)
 
 
 def work(job: Job, folder: Path, device: str) -> tuple[list[dict[str, Any]], Any]:
     import torch
 
     torch.set_num_threads(1)
-    return run_job(job, folder, device)
+    made = run_job(job, folder, device)
+    if device == "cuda":
+        torch.cuda.empty_cache()  # other processes need it
+    return made
+
+
+class Workers:
+    """Processes that outlive their jobs; a new set of them after one has ended."""
+
+    def __init__(self, count: int, folder: Path, device: str) -> None:
+        self.count, self._arguments = count, (folder, device)
+        self._pool = self._started()
+
+    def _started(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(self.count, mp_context=get_context("spawn"))
+
+    def begin(self, job: Job) -> Future[Any]:
+        try:
+            return self._pool.submit(work, job, *self._arguments)
+        except BrokenProcessPool:
+            self._pool = self._started()
+            return self._pool.submit(work, job, *self._arguments)
+
+    def kill(self) -> None:
+        for process in list((self._pool._processes or {}).values()):
+            process.kill()
 
 
 def main() -> None:
@@ -186,20 +181,24 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="of data_sets")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, required=True, help="for the whole command")
-    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--workers", type=int, default=10)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--digits", action="store_true", help="the digits, instead of the rest")
     parser.add_argument("--shrink", type=int, help="rounds at most, to try the script")
+    parser.add_argument("--only", help="problems with this in their name")
     options = parser.parse_args()
+    end: float = time.monotonic() + options.seconds
     options.out.mkdir(parents=True, exist_ok=True)
-    study, plan = Study(options.out), DIGITS_PLAN if options.digits else PLAN
+    study = Study(options.out, made_with(options.device))
+    plan = ON_DIGITS if options.digits else PLAN
+    if options.only:
+        plan = tuple(part for part in plan if options.only in part.problem)
     if options.shrink:
-        plan = [(*rest, min(options.shrink, n or 10**6)) for *rest, n in plan]
+        plan = tuple(replace(part, rounds=options.shrink) for part in plan)
     running: dict[Future[Any], tuple[Job, float]] = {}
     pace: dict[str, list[float]] = {}  # by data: seconds of a round, while all workers are busy
-    pool = ProcessPoolExecutor(options.workers, mp_context=get_context("spawn"))
-
-    end: float = time.monotonic() + options.seconds
+    attempts: Counter[Job] = Counter()
+    workers = Workers(options.workers, options.folder, options.device)
 
     def left() -> float:
         return end - time.monotonic()
@@ -213,8 +212,8 @@ def main() -> None:
             alike = sorted(pace.get(PROBLEMS[job.problem].data, [0.0]))
             if job.rounds * alike[len(alike) // 2] > left() - 5:
                 continue
-            future = pool.submit(work, job, options.folder, options.device)
-            running[future] = (job, time.monotonic())
+            attempts[job] += 1
+            running[workers.begin(job)] = (job, time.monotonic())
             return True
         return False
 
@@ -227,8 +226,9 @@ def main() -> None:
         for future in done:
             job, since = running.pop(future)
             if error := future.exception():
-                study.finished.add(job)
-                print(f"FAILED {job}: {str(error)[:300]}", flush=True)
+                if not isinstance(error, BrokenProcessPool) or attempts[job] == ATTEMPTS:
+                    study.finished.add(job)
+                print(f"FAILED {job}: {type(error).__name__} {str(error)[:300]}", flush=True)
                 continue
             rows, scores = future.result()
             study.keep(rows, scores)
@@ -238,8 +238,7 @@ def main() -> None:
             shown = (last[name] for name in ("macro_auc", "map", "seconds", "memory_MiB"))
             print(f"{options.seconds - left():5.0f}s", *vars(job).values(), *shown, flush=True)
     print(f"{len(running)} runs were cut off", flush=True)
-    for process in list((pool._processes or {}).values()):
-        process.kill()
+    workers.kill()
     os._exit(0)
 
 

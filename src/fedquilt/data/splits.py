@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -77,22 +78,27 @@ def _report_shared(groups: Sequence[str], splits: NDArray[np.int8], problems: Pr
 
 
 def draw_split(
-    units: Sequence[str], marks: NDArray[np.integer], test_share: float, seed: int
+    units: Sequence[str],
+    marks: NDArray[np.integer | np.bool_],
+    test_share: float,
+    seed: int,
+    sites: Sequence[str] | None = None,
 ) -> NDArray[np.bool_]:
     """Draw whole units (patients or images, at least two) for the test split.
 
-    ``marks`` (N, M) counts what to stratify by: the positives of each class, the images of each
-    site. Units with the rarest mark are assigned first, each to the split that lacks more of that
-    mark. Their order depends only on their names and the seed, so the split does not depend on the
-    order of the samples.
+    ``marks`` (N, M) counts what to stratify by, such as the positives of each class; a sample also
+    counts for its site. Units with the rarest mark are assigned first, each to the split that lacks
+    more of that mark. Their order depends only on their names and the seed, so the split does not
+    depend on the order of the samples.
     """
-    unit_of, counts, draw = _counted_units(units, marks, "split", seed)
-    is_test = _assign_units(counts, draw, test_share)
+    places = None if sites is None else np.unique(np.asarray(sites), return_inverse=True)[1]
+    found = _counted_units(units, marks, places, "split", seed)
+    is_test = _assign_units(found, test_share)
     if not is_test.any():
-        is_test[draw.argmin()] = True
+        is_test[found.draw.argmin()] = True
     if is_test.all():
-        is_test[draw.argmin()] = False
-    return is_test[unit_of]
+        is_test[found.draw.argmin()] = False
+    return is_test[found.of_sample]
 
 
 def draw_validation(
@@ -101,54 +107,89 @@ def draw_validation(
     is_kept: NDArray[np.bool_],
     share: float,
     seed: int,
+    places: NDArray[np.integer] | None = None,
 ) -> NDArray[np.bool_]:
     """Draw whole units for validation, as :func:`draw_split` does for testing.
 
-    A unit with a sample where ``is_kept`` (N,) is not drawn. The result may be empty.
+    ``places`` (N,) numbers the client of each sample. A unit with a sample where ``is_kept`` (N,)
+    is not drawn. The result may be empty.
     """
-    unit_of, counts, draw = _counted_units(units, marks, "validation", seed)
-    kept = np.zeros(len(counts), dtype=bool)
-    np.logical_or.at(kept, unit_of, is_kept)
-    return _assign_units(counts, draw, share, kept)[unit_of]
+    found = _counted_units(units, marks, places, "validation", seed)
+    kept = np.zeros(len(found.draw), dtype=bool)
+    np.logical_or.at(kept, found.of_sample, is_kept)
+    return _assign_units(found, share, kept)[found.of_sample]
+
+
+@dataclass(frozen=True)
+class _Units:
+    """The marks of each unit, without zeros: sites are many, and a unit has few of them."""
+
+    of_sample: NDArray[np.intp]  # (N,)
+    draw: NDArray[np.float64]  # (units,)
+    mark_count: int  # the last mark counts images
+    ends: NDArray[np.intp]  # (units,): where each unit's marks end in the two arrays below
+    marks: NDArray[np.int64]
+    counts: NDArray[np.float64]
+
+    def of(self, unit: int) -> slice:
+        return slice(self.ends[unit - 1] if unit else 0, self.ends[unit])
 
 
 def _counted_units(
     units: Sequence[str] | NDArray[np.str_],
     marks: NDArray[np.integer | np.bool_],
+    places: NDArray[np.integer] | None,
     purpose: str,
     seed: int,
-) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
-    """Return each sample's unit, the units' marks (the last column counts images), their draws."""
+) -> _Units:
     names, unit_of = np.unique(np.asarray(units), return_inverse=True)
-    counts = np.zeros((len(names), marks.shape[1] + 1))
-    np.add.at(counts, unit_of, np.hstack([marks, np.ones((len(marks), 1), dtype=marks.dtype)]))
-    draw = np.array([seed_for(purpose, seed, str(name)) for name in names], dtype=np.float64)
-    return unit_of, counts, draw
+    sample, mark = np.nonzero(marks)
+    columns = marks.shape[1]
+    held = [(sample, mark, marks[sample, mark].astype(np.float64))]
+    everyone, ones = np.arange(len(marks)), np.ones(len(marks))
+    if places is not None:
+        held.append((everyone, columns + places, ones))
+        columns += int(places.max()) + 1
+    held.append((everyone, np.full(len(marks), columns), ones))
+    columns += 1
+    samples, found, weights = (np.concatenate(each) for each in zip(*held))
+    entries, entry_of = np.unique(unit_of[samples] * columns + found, return_inverse=True)
+    return _Units(
+        of_sample=unit_of,
+        draw=np.array([seed_for(purpose, seed, str(name)) for name in names], dtype=np.float64),
+        mark_count=columns,
+        ends=np.searchsorted(entries, columns * np.arange(1, len(names) + 1)),
+        marks=entries % columns,
+        counts=np.bincount(entry_of, weights),
+    )
 
 
 def _assign_units(
-    counts: NDArray[np.float64],
-    draw: NDArray[np.float64],
-    drawn_share: float,
-    kept: NDArray[np.bool_] | None = None,
+    units: _Units, drawn_share: float, kept: NDArray[np.bool_] | None = None
 ) -> NDArray[np.bool_]:
     """(units,) bool: the drawn ones; those in ``kept`` never are."""
-    rarity = (counts > 0).sum(axis=0)
+    rarity = np.bincount(units.marks, minlength=units.mark_count)
     by_rarity = np.argsort(rarity, kind="stable")
-    # The rank of each unit's rarest mark; there always is one, as every unit has images.
-    rank = (counts[:, by_rarity] > 0).argmax(axis=1)
-    lacking = np.outer((1 - drawn_share, drawn_share), counts.sum(axis=0))  # (left/drawn, marks)
-    free = np.ones(len(counts), dtype=bool) if kept is None else ~kept
-    lacking[0] -= counts[~free].sum(axis=0)
-    is_drawn = np.zeros(len(counts), dtype=bool)
-    for unit in np.lexsort((draw, rank)):
+    place = np.empty(units.mark_count, dtype=np.int64)
+    place[by_rarity] = np.arange(units.mark_count)
+    # The place of each unit's rarest mark; there always is one, as every unit has images.
+    rank = np.minimum.reduceat(place[units.marks], np.append(0, units.ends[:-1]))
+    totals = np.bincount(units.marks, units.counts, minlength=units.mark_count)
+    lacking = np.outer((1 - drawn_share, drawn_share), totals)  # (left/drawn, marks)
+    free = np.ones(len(units.draw), dtype=bool) if kept is None else ~kept
+    for unit in np.flatnonzero(~free).tolist():
+        own = units.of(unit)
+        lacking[0, units.marks[own]] -= units.counts[own]
+    is_drawn = np.zeros(len(units.draw), dtype=bool)
+    for unit in np.lexsort((units.draw, rank)).tolist():
         if not free[unit]:
             continue
         left, drawn = lacking[:, by_rarity[rank[unit]]]
         if left == drawn:
             left, drawn = lacking[:, -1]
         is_drawn[unit] = drawn > left
-        lacking[int(is_drawn[unit])] -= counts[unit]
+        own = units.of(unit)
+        lacking[int(is_drawn[unit]), units.marks[own]] -= units.counts[own]
     return is_drawn
 
 

@@ -114,12 +114,15 @@ def _draw_together(
         (each & is_rare(each, units[holding.indices.numpy()])).any(1)
         for holding, each in zip(holdings, positives)
     ]
-    marks = np.concatenate(positives)
-    if len(holdings) > 1:  # also keep the clients' shares
-        sizes = [len(holding.indices) for holding in holdings]
-        marks = np.hstack([marks, np.repeat(np.eye(len(sizes), dtype=bool), sizes, axis=0)])
+    sizes = [len(holding.indices) for holding in holdings]
     drawn = draw_validation(
-        units[rows.numpy()], marks, np.concatenate(kept), settings.share, settings.seed
+        units[rows.numpy()],
+        np.concatenate(positives),
+        np.concatenate(kept),
+        settings.share,
+        settings.seed,
+        # also keep the clients' shares
+        places=np.repeat(np.arange(len(sizes)), sizes) if len(sizes) > 1 else None,
     )
     return rows, drawn
 

@@ -56,6 +56,25 @@ def test_neither_split_is_empty(share: float) -> None:
     assert sorted(is_test.tolist()) == [False, True]
 
 
+def test_sites_count_as_one_mark_each() -> None:
+    """As a table of samples by sites would, but without its memory."""
+    random = np.random.default_rng(2)
+    units, marks = draw(600, 200)
+    sites = [f"site {number}" for number in random.integers(0, 30, 600)]
+    table = np.array(sites)[:, None] == np.unique(sites)[None]
+    from_table = draw_split(units, np.hstack([marks, table]), 0.2, seed=4)
+    assert np.array_equal(draw_split(units, marks, 0.2, seed=4, sites=sites), from_table)
+    assert not np.array_equal(draw_split(units, marks, 0.2, seed=4), from_table)
+
+
+def test_every_user_may_be_a_site() -> None:
+    users = [f"user {number // 2}" for number in range(60_000)]  # 7 GB as a table
+    images = [str(number) for number in range(60_000)]
+    marks = np.zeros((60_000, 1), dtype=bool)
+    is_test = draw_split(images, marks, 0.5, seed=0, sites=users)
+    assert is_test.reshape(-1, 2).sum(axis=1).tolist() == [1] * 30_000
+
+
 def test_split_column_spellings() -> None:
     problems = Problems()
     values = ["train", "TEST", "val", "Validation", "valid", "testing"]

@@ -168,15 +168,12 @@ def _split(source: Folder, table: CsvLabels, problems: Problems) -> NDArray[np.i
     if table.splits is not None:
         return split_by_column(table.splits, table.groups, table.lines, problems)
     marks = (table.known & table.labels.bool()).numpy()
-    if table.sites is not None:
-        sites = np.asarray(table.sites)
-        marks = np.hstack([marks, sites[:, None] == np.unique(sites)[None]])
     units = table.ids if table.groups is None else table.groups
     if len(set(units)) < 2:
         what = "image" if table.groups is None else "patient"
         problems.add(TOO_FEW, f"{len(set(units))} {what}")
         return None
-    is_test = draw_split(units, marks, source.test_share, source.split_seed)
+    is_test = draw_split(units, marks, source.test_share, source.split_seed, table.sites)
     return np.where(is_test, TEST, TRAIN).astype(np.int8)
 
 

@@ -110,10 +110,8 @@ def splits_of(
             "part from; give at least two, or split=, or test="
         )
     marks = (labels.known & labels.values.bool()).numpy()
-    if sites is not None:
-        names = np.asarray(sites)
-        marks = np.hstack([marks, names[:, None] == np.unique(names)[None]])
-    return np.where(draw_split(units, marks, test_share, seed), TEST, TRAIN).astype(np.int8)
+    is_test = draw_split(units, marks, test_share, seed, sites)
+    return np.where(is_test, TEST, TRAIN).astype(np.int8)
 
 
 def _given_splits(

@@ -1,4 +1,7 @@
-"""One Markdown page per method, from the code: ``python -m docs.method_pages FOLDER``."""
+"""One Markdown page per method, from the code: ``python -m docs.method_pages FOLDER``.
+
+Also writes down what leaves a client, for ``fedquilt list methods --verbose``.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,15 @@ from typing import Any
 from fedquilt.core.atomic_files import write_bytes
 from fedquilt.core.payload import Gather, Part
 from fedquilt.core.registry import find
+from fedquilt.deploy.server.unannotated_rows import what_leaves_a_client
 from fedquilt.methods import METHODS
 from fedquilt.privacy.sent_parts import EXAMPLE, SentPart, example_data, example_task, sent_parts
 from fedquilt.recipes.catalogue import entries
 from fedquilt.recipes.source_docs import ClassSource, Field, read_class
+from fedquilt.recipes.what_leaves import FILE
 from fedquilt.training.method import Method
 
+FACTS = Path(__file__).parents[1] / "src" / "fedquilt" / "recipes" / FILE
 INDEX = "index.md"
 MARK = "<!-- Written by `make docs` from the code. Change the code, not this page. -->"
 PLAIN_RECIPE = "digits-fedavg"  # sets nothing but the training, so any method can take its place
@@ -48,6 +54,12 @@ def write_pages(folder: Path) -> None:
     for path in folder.glob("*.md"):
         if path.name not in written and path.read_text(encoding="utf-8").startswith(MARK):
             path.unlink()
+
+
+def facts() -> str:
+    """What leaves a client under each method, as JSON with a line for each."""
+    lines = [f"{json.dumps(name)}: {json.dumps(what_leaves_a_client(name))}" for name in METHODS]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _page(name: str, place: str) -> str:
@@ -213,3 +225,4 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 if __name__ == "__main__":
     write_pages(Path(sys.argv[1]))
+    write_bytes(FACTS, facts().encode())

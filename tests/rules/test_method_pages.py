@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from docs.method_pages import INDEX, MARK, pages, write_pages
+from docs.method_pages import FACTS, INDEX, MARK, facts, pages, write_pages
 from fedquilt.cli.main import app
 from fedquilt.core.registry import find
 from fedquilt.methods import METHODS
@@ -29,6 +29,10 @@ def test_committed_pages_are_what_the_code_describes(written: dict[str, str]):
         name for name in found.keys() | written.keys() if found.get(name) != written.get(name)
     )
     assert not differing, f"{', '.join(differing)} in docs/methods: run `make docs`"
+
+
+def test_committed_facts_are_what_the_methods_send():
+    assert FACTS.read_text(encoding="utf-8") == facts(), f"{FACTS.name}: run `make docs`"
 
 
 def test_page_tells_settings_variants_and_what_is_sent(written: dict[str, str]):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
 
 import typer
 from rich.padding import Padding
@@ -14,13 +14,12 @@ from rich.text import Text
 from fedquilt.cli.console import print_json, results
 from fedquilt.cli.options import AsJson
 from fedquilt.core.errors import UserError, nearest
+from fedquilt.methods import METHODS
 from fedquilt.recipes.catalogue import KINDS, Entry, entries, recipe_paths
 from fedquilt.recipes.papers import find_table
 from fedquilt.recipes.source_docs import Field
+from fedquilt.recipes.what_leaves import what_leaves
 from fedquilt.reports.tables import new_table
-
-if TYPE_CHECKING:
-    from fedquilt.privacy.sent_parts import SentPart
 
 Kind = Annotated[str, typer.Argument(metavar="|".join(KINDS), help="What to list.")]
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Only these.")]
@@ -36,7 +35,7 @@ def list_entries(
     """List methods, datasets, partitions, annotations, recipes or papers' tables."""
     chosen = _chosen(kind, names or [])
     if as_json:
-        print_json([entry.to_dict() | _sent(kind, entry, verbose) for entry in chosen])
+        print_json([{**entry.to_dict(), **_sent(kind, entry, verbose)} for entry in chosen])
     elif verbose:
         for entry in chosen:
             _show(kind, entry)
@@ -53,18 +52,20 @@ def _chosen(kind: str, names: list[str]) -> list[Entry]:
     return [found[name] for name in names] or list(found.values())
 
 
-def _sent(kind: str, entry: Entry, verbose: bool) -> dict[str, Any]:
+def _sent(kind: str, entry: Entry, verbose: bool) -> Mapping[str, Any]:
     if kind != "methods" or not verbose:
         return {}
-    from fedquilt.deploy.server.unannotated_rows import row_policy
-    from fedquilt.privacy.sent_parts import EXAMPLE, sent_parts, surveyed_parts
+    return _facts(entry.name)
 
-    once = [part.to_dict() for part in surveyed_parts(entry.name)]
-    parts = [part.to_dict() for part in sent_parts(entry.name)]
-    return {
-        "leaves_a_client": {"example": EXAMPLE, "once": once, "parts": parts},
-        "changed_row_of_an_unannotated_class": str(row_policy(entry.name)),
-    }
+
+def _facts(method: str) -> Mapping[str, Any]:
+    """What leaves a client, as written down, or read from the method of another package."""
+    if method in METHODS:
+        facts: Mapping[str, Any] = what_leaves()[method]
+        return facts
+    from fedquilt.deploy.server.unannotated_rows import what_leaves_a_client
+
+    return what_leaves_a_client(method)
 
 
 def _table(kind: str, chosen: list[Entry]) -> Table:
@@ -99,7 +100,6 @@ def _show(kind: str, entry: Entry) -> None:
         results.print(Padding(Text(f'variant = "{name}": {changed}'), (0, 0, 1, 2)))
     if kind == "methods":
         _show_sent(entry.name)
-        results.print(Padding(Text(_row_policy(entry.name)), (0, 0, 1, 2)))
 
 
 def _show_table(name: str) -> None:
@@ -153,40 +153,36 @@ def _show_groups(chosen: list[Entry]) -> None:
 
 
 def _show_sent(method: str) -> None:
-    from fedquilt.privacy.sent_parts import EXAMPLE, sent_parts, surveyed_parts
-
+    facts = _facts(method)
+    leaves = facts["leaves_a_client"]
     once = "What leaves a client, once before the first round"
-    results.print(_sent_table(once, surveyed_parts(method)))
-    every = _sent_table("What leaves a client, every round", sent_parts(method))
-    every.caption = f"for {EXAMPLE}"
+    results.print(_sent_table(once, leaves["once"]))
+    every = _sent_table("What leaves a client, every round", leaves["parts"])
+    every.caption = f"for {leaves['example']}"
     results.print(every)
+    policy = facts["changed_row_of_an_unannotated_class"]
+    text = f"in a study, a changed head row of a class its site does not annotate is {policy}"
+    results.print(Padding(Text(text), (0, 0, 1, 2)))
 
 
-def _sent_table(heading: str, parts: Iterable[SentPart]) -> Table:
+def _sent_table(heading: str, parts: Iterable[Mapping[str, Any]]) -> Table:
     table = new_table(heading, "part")
     for column in ("kind", "shape", "weight", "can be summed securely"):
         table.add_column(column)
     for part in parts:
-        weight = "" if part.weight_shape is None else _shape(part.weight_shape)
-        secure = "yes" if part.can_be_summed_securely else "no"
-        table.add_row(part.name, part.kind, _content(part), weight, secure)
+        weight = "" if part["weight_shape"] is None else _shape(part["weight_shape"])
+        secure = "yes" if part["can_be_summed_securely"] else "no"
+        table.add_row(part["name"], part["kind"], _content(part), weight, secure)
     return table
 
 
-def _content(part: SentPart) -> str:
-    shapes = list(part.tensors.values())
+def _content(part: Mapping[str, Any]) -> str:
+    shapes = list(part["tensors"].values())
     if len(shapes) == 1:
         return _shape(shapes[0])
-    unit = " per image" if part.per_image else ""
-    return f"{len(shapes)} tensors, {part.numbers:,} numbers{unit}"
+    unit = " per image" if part["per_image"] else ""
+    return f"{len(shapes)} tensors, {part['numbers']:,} numbers{unit}"
 
 
-def _row_policy(method: str) -> str:
-    from fedquilt.deploy.server.unannotated_rows import row_policy
-
-    policy = row_policy(method)
-    return f"in a study, a changed head row of a class its site does not annotate is {policy}"
-
-
-def _shape(shape: tuple[int, ...]) -> str:
+def _shape(shape: Iterable[int]) -> str:
     return " x ".join(map(str, shape)) or "one number"

@@ -31,7 +31,8 @@ def test_torch_is_not_imported():
         "import sys\n"
         "from typer.testing import CliRunner\n"
         "from fedquilt.cli.main import app\n"
-        "assert CliRunner().invoke(app, ['list', 'methods']).exit_code == 0\n"
+        "for more in ([], ['--verbose']):\n"
+        "    assert CliRunner().invoke(app, ['list', 'methods', *more]).exit_code == 0\n"
         "slow = {'torch', 'numpy', 'timm', 'sklearn', 'matplotlib'} & sys.modules.keys()\n"
         "sys.exit(f'imported: {slow}' if slow else 0)\n"
     )

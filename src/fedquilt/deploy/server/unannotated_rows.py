@@ -7,7 +7,7 @@ others it may change for a good reason, and the server has to accept it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from fedquilt.core.tree import leaves
 from fedquilt.core.update_checks import RefusedUpdate
 from fedquilt.deploy.study import Study
 from fedquilt.methods import all_methods
-from fedquilt.privacy.sent_parts import sent_parts
+from fedquilt.privacy.sent_parts import EXAMPLE, sent_parts, surveyed_parts
 from fedquilt.privacy.site_policy import method_name
 from fedquilt.privacy.unannotated_rows import annotator_parts, check_unannotated_rows
 from fedquilt.training.method import Method
@@ -123,3 +123,15 @@ def row_policy(name: str) -> RowPolicy:
     if name in ROW_KEEPING_METHODS:
         return RowPolicy("accepted", str(row_changing_setting(method)))
     return RowPolicy("accepted", WHY_ROWS_CHANGE.get(name, "nothing is known about its rows"))
+
+
+def what_leaves_a_client(name: str) -> dict[str, Any]:
+    """Return, as JSON, what a method's clients send and what becomes of unannotated rows."""
+    return {
+        "leaves_a_client": {
+            "example": EXAMPLE,
+            "once": [part.to_dict() for part in surveyed_parts(name)],
+            "parts": [part.to_dict() for part in sent_parts(name)],
+        },
+        "changed_row_of_an_unannotated_class": str(row_policy(name)),
+    }

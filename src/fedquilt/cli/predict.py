@@ -25,6 +25,7 @@ from fedquilt.cli.options import (
 )
 from fedquilt.core.errors import UserError
 from fedquilt.core.version import VERSION
+from fedquilt.reports.best_and_worst import fill
 from fedquilt.reports.style import UNDEFINED, percent
 from fedquilt.reports.tables import new_table
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from fedquilt.runs.trained_models import TrainedModels
 
 MANY = 20  # so many errors are listed, the others counted
+MANY_CLASSES = 24  # so many are shown and drawn per image: the most probable
 
 Images = Annotated[
     list[str],
@@ -225,8 +227,11 @@ class _Drawing:
         images = zip(batch.positions(), prediction.images, prediction.by_image())
         for number, (position, image, rows) in enumerate(images):
             drawn = folder / f"{position + 1}-{Path(image).stem}.png"  # two may share a name
-            titles = [_title(row) for row in rows]
-            save_class_maps(batch.pixels[number], maps[number], titles, drawn, kind)
+            likely = _most_likely(rows)
+            place = {row["class"]: position for position, row in enumerate(rows)}
+            chosen = maps[number][[place[row["class"]] for row in likely]]
+            titles = [_title(row) for row in likely]
+            save_class_maps(batch.pixels[number], chosen, titles, drawn, kind)
             yield kind.what, drawn
 
 
@@ -245,10 +250,22 @@ def _table(rows: list[dict[str, Any]]) -> Table:
         table.add_column(f"{name} (%)", justify="right")
     table.add_column("")
     styles = {"present": "bold", "absent": "dim"}
-    for row in rows:
+    likely = _most_likely(rows)
+    for row in likely:
         verdict = Text(row["decision"], style=styles.get(row["decision"], "italic"))
         table.add_row(Text(row["class"]), *(percent(row[name]) for name in shown), verdict)
+    if len(rows) > len(likely):
+        more = f"... {len(rows) - len(likely):,} less probable, with --out FILE"
+        table.add_row(Text(more, style="dim"))
     return table
+
+
+def _most_likely(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All classes in their order or, of many, the most probable, which come first."""
+    if len(rows) <= MANY_CLASSES:
+        return rows
+    ranked = sorted(rows, key=lambda row: -row["probability"])
+    return ranked[:MANY_CLASSES]
 
 
 def _one_threshold(rows: list[dict[str, Any]]) -> float | None:
@@ -262,6 +279,9 @@ def _counts(classes: Iterable[str], decided: Counter[tuple[str, str]]) -> Table:
     words = ("present", "absent", "not judged")
     for word in words:
         table.add_column(word, justify="right")
-    for name in classes:
-        table.add_row(Text(name), *(f"{decided[name, word] or UNDEFINED}" for word in words))
+
+    def cells(name: str) -> list[str | Text]:
+        return [Text(name), *(f"{decided[name, word] or UNDEFINED}" for word in words)]
+
+    fill(table, [*classes], cells, lambda name: decided[name, "present"], "in the file")
     return table

@@ -10,12 +10,14 @@ import json
 import logging
 import re
 import unicodedata
+from collections.abc import Sequence
 
 # Joiners of words in Persian and Indian scripts and in emoji: format characters, but harmless.
 JOINERS = "\u200c\u200d"
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 LAYOUT = "\n\t"  # kept in text of several lines
 MAX_SHOWN = 2000  # characters of one text from outside
+MOST_NAMES = 6  # in a sentence
 _PLAIN = re.compile(r"[ -~]*")
 
 
@@ -28,6 +30,12 @@ def shown(text: object, *, limit: int = MAX_SHOWN) -> str:
 def shown_lines(text: str) -> str:
     """Return the text with control characters escaped, except for line breaks and tabs."""
     return _escape(text, kept=LAYOUT)
+
+
+def named_few(names: Sequence[str], most: int = MOST_NAMES) -> str:
+    """Join names with commas; of more than ``most``, the rest is only counted."""
+    found = ", ".join(names[:most])
+    return found if len(names) <= most else f"{found} and {len(names) - most:,} more"
 
 
 def _escape(text: str, kept: str) -> str:

@@ -160,7 +160,7 @@ def _counted_units(
         mark_count=columns,
         ends=np.searchsorted(entries, columns * np.arange(1, len(names) + 1)),
         marks=entries % columns,
-        counts=np.bincount(entry_of, weights),
+        counts=np.bincount(entry_of, weights).astype(np.float64),
     )
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedquilt.data.checks.annotation_map import DISCLOSURE_FLOOR, AnnotationMap
+from fedquilt.reports.best_and_worst import best_and_worst, fill
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 MAX_MATRIX_SITES = 8  # that fit side by side in 100 columns
 NOT_ANNOTATED = "–"
 ONE_SIDED = "▲"
+MAX_DRAWN_SITES = 23  # columns of a picture, beside the sum of the others
+ALL_CLASSES = "all of them with --json"
 ORANGE, GREY = "#D55E00", "#BBBBBB"  # from a palette safe for colour blindness
 
 
@@ -59,16 +62,19 @@ def _fill_matrix(table: Table, found: AnnotationMap) -> None:
         table.add_column("total", justify="right")
     totals = [sum(found.images)] if len(found.sites) > 1 else []
     table.add_row("images", *(short(count) for count in (*found.images, *totals)), end_section=True)
-    for index, name in enumerate(found.classes):
-        cells = [
+
+    def cells(index: int) -> list[str | Text]:
+        shown = [
             _cell(present[index], known[index], stacked)
             + (f" {ONE_SIDED}" if found.is_one_sided(site, index) else "")
             for site, (present, known) in enumerate(zip(found.positives, found.annotated))
         ]
         if len(found.sites) > 1:
-            total = (found.total_positives[index], found.total_annotated[index])
-            cells.append(_cell(*total, stacked))
-        table.add_row(Text(name), *cells)
+            shown.append(_cell(positives[index], annotated[index], stacked))
+        return [Text(found.classes[index]), *shown]
+
+    positives, annotated = found.total_positives, found.total_annotated
+    fill(table, range(len(found.classes)), cells, positives.__getitem__, ALL_CLASSES)
 
 
 def _cell(present: int, known: int, stacked: bool) -> str:
@@ -80,16 +86,21 @@ def _cell(present: int, known: int, stacked: bool) -> str:
 def _fill_summary(table: Table, found: AnnotationMap) -> None:
     for title in ("sites", "positives", "annotated", "fewest positives at a site"):
         table.add_column(title, justify="right")
-    for index, name in enumerate(found.classes):
-        where = found.annotating_sites(index)
-        present = [row[index] for site, row in zip(found.sites, found.positives) if site in where]
-        table.add_row(
-            Text(name),
-            f"{len(where)} of {len(found.sites)}",
-            f"{found.total_positives[index]:,}",
-            f"{found.total_annotated[index]:,}",
+
+    def cells(index: int) -> list[str | Text]:
+        present = [
+            row[index] for known, row in zip(found.annotated, found.positives) if known[index]
+        ]
+        return [
+            Text(found.classes[index]),
+            f"{len(present)} of {len(found.sites)}",
+            f"{positives[index]:,}",
+            f"{annotated[index]:,}",
             f"{min(present):,}" if present else NOT_ANNOTATED,
-        )
+        ]
+
+    positives, annotated = found.total_positives, found.total_annotated
+    fill(table, range(len(found.classes)), cells, positives.__getitem__, ALL_CLASSES)
 
 
 def save_annotation_picture(found: AnnotationMap, path: Path) -> None:
@@ -98,10 +109,18 @@ def save_annotation_picture(found: AnnotationMap, path: Path) -> None:
 
 
 def draw_annotation_map(found: AnnotationMap) -> Figure:
-    """Draw the map; the shade is the share of a site's images annotated, hatched means none."""
+    """Draw the map; the shade is the share of a site's images annotated, hatched means none.
+
+    Of many classes the most and the least frequent are drawn, of many sites the largest; the
+    others are one column.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    class_count = len(found.classes)
+    positives = found.total_positives
+    kept = best_and_worst(range(class_count), positives.__getitem__)
+    found = found.of_classes(kept.shown).with_largest_sites(MAX_DRAWN_SITES)
     longest = max(map(len, found.classes))
     width = 2.2 + 0.08 * longest + 0.95 * len(found.sites)
     figure = Figure(
@@ -128,7 +147,8 @@ def draw_annotation_map(found: AnnotationMap) -> Figure:
     figure.supxlabel(
         "positives / annotated    hatched: not annotated    "
         f"framed: fewer than {DISCLOSURE_FLOOR} positives"
-        + (f"    {ONE_SIDED} only 1s or only 0s" if found.has_one_sided else ""),
+        + (f"    {ONE_SIDED} only 1s or only 0s" if found.has_one_sided else "")
+        + (f"\nthe most and the least frequent of {class_count:,} classes" if kept.omitted else ""),
         fontsize=8,
     )
     return figure

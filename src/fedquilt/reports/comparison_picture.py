@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedquilt.reports.best_and_worst import Ends, best_and_worst
 from fedquilt.reports.comparison import group_by_recipe
 from fedquilt.reports.style import (
     line_style,
@@ -28,9 +29,9 @@ MARKERS = "osD^vP"
 def save_comparison_picture(runs: Sequence[Run], comparison: Mapping[str, Any], path: Path) -> None:
     """Draw the first metric over rounds with its range over seeds, and beside it every class."""
     groups, metric = comparison["groups"], comparison["metrics"][0]
-    class_count = len(groups[0]["classes"])
+    ends = best_and_worst([*groups[0]["classes"]], lambda name: _range(groups, name))
     with picture_style():
-        figure = new_figure(10, max(3.8, 1.2 + 0.24 * class_count))
+        figure = new_figure(10, max(3.8, 1.2 + 0.24 * len(ends.shown)))
         over_rounds, by_class = figure.subplots(1, 2, width_ratios=[3, 2])
         is_validated = any("validation" in record for run in runs for record in run.history)
         what = "AUC within sites, validation" if is_validated else title(metric)
@@ -38,7 +39,7 @@ def save_comparison_picture(runs: Sequence[Run], comparison: Mapping[str, Any], 
         drawn = None if is_validated else metric
         for position, (group, members) in enumerate(zip(groups, group_by_recipe(runs))):
             _draw_over_rounds(over_rounds, members, drawn, position, group["label"])
-        _draw_classes(by_class, groups, comparison["class_metric"])
+        _draw_classes(by_class, groups, comparison["class_metric"], ends)
         handles = over_rounds.get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower left", ncols=min(3, len(groups)))
         save(figure, path)
@@ -70,10 +71,20 @@ def _value(record: Mapping[str, Any], metric: str | None) -> float | None:
     return (record["metrics"] or {}).get(metric)
 
 
-def _draw_classes(axes: Axes, groups: Sequence[Mapping[str, Any]], metric: str) -> None:
-    names = list(groups[0]["classes"])
+def _range(groups: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """How far the methods are apart in a class; of many classes the largest and smallest."""
+    means = [group["classes"].get(name, {}).get("mean") for group in groups]
+    defined = [mean for mean in means if mean is not None]
+    return max(defined) - min(defined) if defined else None
+
+
+def _draw_classes(
+    axes: Axes, groups: Sequence[Mapping[str, Any]], metric: str, ends: Ends[str]
+) -> None:
+    names = ends.shown
     axes.grid(visible=True)
-    axes.set_title(f"{title(metric)} per class at the end (%)")
+    some = "\nwhere methods differ most and least" if ends.omitted else ""
+    axes.set_title(f"{title(metric)} per class at the end (%){some}")
     for position, group in enumerate(groups):
         means = [group["classes"].get(name, {}).get("mean") for name in names]
         points = [(100 * mean, row) for row, mean in enumerate(means) if mean is not None]

@@ -8,8 +8,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from fedquilt.core.shown_text import named_few
+from fedquilt.reports.best_and_worst import fill
 from fedquilt.reports.style import UNDEFINED, percent
-from fedquilt.reports.tables import Rows, new_table
+from fedquilt.reports.tables import ALL_CLASSES, Rows, new_table
 
 
 def threshold_rows(stored: Mapping[str, Any], quality: Mapping[str, Any]) -> Rows:
@@ -39,19 +41,22 @@ def threshold_table(rows: Rows, stored: Mapping[str, Any]) -> Table:
         table.add_column(name, justify="right")
     reasons: dict[str, list[str]] = {}
     for row in rows:
-        why = row["why_not_fitted"]
-        if why:
-            reasons.setdefault(why, []).append(row["class"])
-        cells = [
+        if row["why_not_fitted"]:
+            reasons.setdefault(row["why_not_fitted"], []).append(row["class"])
+
+    def cells(row: Mapping[str, Any]) -> list[str | Text]:
+        shown = [
             cell
             for kind in ("sensitivity", "specificity")
             for cell in (percent(row["promised"][kind]), _with_interval(row[kind]))
         ]
-        mark = " *" if why else ""
-        table.add_row(
-            Text(row["class"]), Text(row["rule"]), f"{percent(row['threshold'])}{mark}", *cells
-        )
-    lines = [f"* not fitted for {', '.join(names)}: {why}" for why, names in reasons.items()]
+        mark = " *" if row["why_not_fitted"] else ""
+        return [
+            Text(row["class"]), Text(row["rule"]), f"{percent(row['threshold'])}{mark}", *shown
+        ]  # fmt: skip
+
+    fill(table, rows, cells, _sensitivity, ALL_CLASSES)
+    lines = [f"* not fitted for {named_few(names)}: {why}" for why, names in reasons.items()]
     table.caption = Text("\n".join(lines)) if lines else _where(stored)
     return table
 
@@ -76,18 +81,32 @@ def calibration_table(rows: Rows, stored: Mapping[str, Any]) -> Table:
     table = new_table(f"Calibration by {stored['method']}, before and after", "class")
     for name in ("Brier", "after", "slope (1 is right)", "after", "ECE (%)", "after"):
         table.add_column(name, justify="right")
-    for row in rows:
-        cells = []
+
+    def cells(row: Mapping[str, Any]) -> list[str | Text]:
+        numbers = []
         for state in ("raw", "calibrated"):
             brier, slope = row[f"brier_{state}"], row[f"slope_{state}"]
-            cells.append(UNDEFINED if brier is None else f"{brier:.4f}")
-            cells.append(UNDEFINED if slope is None else f"{slope[0]:.2f}")
-            cells.append(percent(row[f"ece_{state}"]))
-        before, after = cells[:3], cells[3:]
-        table.add_row(Text(row["class"]), *(cell for pair in zip(before, after) for cell in pair))
+            numbers.append(UNDEFINED if brier is None else f"{brier:.4f}")
+            numbers.append(UNDEFINED if slope is None else f"{slope[0]:.2f}")
+            numbers.append(percent(row[f"ece_{state}"]))
+        before, after = numbers[:3], numbers[3:]
+        return [Text(row["class"]), *(cell for pair in zip(before, after) for cell in pair)]
+
+    fill(table, rows, cells, _calibrated_error, ALL_CLASSES)
     left = [f"{row['class']} ({row['why_not_fitted']})" for row in rows if row["why_not_fitted"]]
-    table.caption = Text(f"not calibrated: {'; '.join(left)}") if left else _where(stored)
+    table.caption = Text(f"not calibrated: {named_few(left)}") if left else _where(stored)
     return table
+
+
+def _sensitivity(row: Mapping[str, Any]) -> float | None:
+    rate = row["sensitivity"]
+    return None if rate is None else rate["value"]
+
+
+def _calibrated_error(row: Mapping[str, Any]) -> float | None:
+    """The best calibrated come first: their error is the smallest."""
+    error = row["ece_calibrated"]
+    return None if error is None else -error
 
 
 def _with_interval(rate: Mapping[str, Any] | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedquilt.reports.best_and_worst import Ends, best_and_worst
 from fedquilt.reports.style import (
     MEAN_COLOUR,
     MUTED_COLOUR,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from fedquilt.runs.finished_run import Run
 
 History = Sequence[Mapping[str, Any]]
-MAX_CLIENTS = 40  # that fit into an annotation map
+MAX_CURVES = 24  # of many classes the best and the worst are drawn
 KEYS = {  # panels of the pseudo-label picture, and their value in a record
     (sign, quantity): key.format(side)
     for sign, side in (("present", "positive"), ("absent", "negative"))
@@ -51,7 +52,7 @@ def save_run_pictures(run: Run, train: MultiLabelDataset | None = None) -> list[
     if _pseudo_label_panels(run.history, run.classes):
         drawn.append(folder / "pseudo-labels.png")
         save_pseudo_label_picture(run.history, run.classes, drawn[-1])
-    if train is not None and len(run.allocation.holdings) <= MAX_CLIENTS:
+    if train is not None:
         drawn.append(folder / "annotation-map.png")
         _save_annotation_map(run.allocation, train, drawn[-1])
     return drawn
@@ -68,6 +69,8 @@ def save_class_curves(
 ) -> None:
     """Draw the AUC of every class over rounds and their mean in bold; the legend is ranked.
 
+    Of many classes the best and the worst are drawn, and where the middle 80 % of all lie.
+
     A run with a validation part has curves of validation, with a line at the served round.
     """
     records = [record for record in history if _class_aucs(record)]
@@ -76,12 +79,16 @@ def save_class_curves(
     mean = [mean_or_none(_class_aucs(record).values()) for record in records]
     is_validated = any("validation" in record for record in records)
     what = "within sites, on validation images" if is_validated else "on the test images"
+    ends = best_and_worst(classes, lambda name: _last(curves[name]), MAX_CURVES)
+    drawn = ends.shown
     with picture_style():
-        figure = new_figure(7.6, max(3.8, 0.6 + 0.2 * len(classes)))
+        figure = new_figure(7.6, max(3.8, 0.6 + 0.2 * len(drawn)))
         axes = figure.add_subplot()
-        prepare_round_axes(axes, f"AUC per class {what}")
+        prepare_round_axes(axes, f"AUC per class {what}{_best_and_worst_of(ends, classes)}")
         axes.set_ylabel("AUC (%)")
-        for position, name in enumerate(classes):
+        if ends.omitted:
+            _draw_middle(axes, rounds, [curves[name] for name in classes])
+        for position, name in enumerate(drawn):
             label = f"{percent(_last(curves[name]))}  {name}"
             _draw(axes, rounds, curves[name], label, line_style(position, len(rounds)))
         bold = line_style(0, len(rounds)) | {"color": MEAN_COLOUR, "linewidth": 2.6}
@@ -90,7 +97,8 @@ def save_class_curves(
         if is_validated and served is not None:
             _mark_served(axes, served)
         handles, labels = axes.get_legend_handles_labels()
-        ranked = _ranking([*(_last(curves[name]) for name in classes), _last(mean)])
+        first = [None] * (len(handles) - len(drawn) - 1)  # the middle of all, without a value
+        ranked = _ranking([*first, *(_last(curves[name]) for name in drawn), _last(mean)])
         axes.legend(
             [handles[place] for place in ranked],
             [labels[place] for place in ranked],
@@ -101,15 +109,42 @@ def save_class_curves(
         save(figure, path)
 
 
+def _best_and_worst_of(ends: Ends[str], classes: Sequence[str]) -> str:
+    return f",\nthe best and worst of {len(classes):,}" if ends.omitted else ""
+
+
+def _draw_middle(
+    axes: Axes, rounds: Sequence[int], curves: Sequence[Sequence[float | None]]
+) -> None:
+    """Shade where the middle 80 % of the classes lie in every round."""
+    columns = [sorted(each for each in column if each is not None) for column in zip(*curves)]
+
+    def bound(share: float) -> list[float]:
+        nowhere = float("nan")
+        return [100 * each[int(share * (len(each) - 1))] if each else nowhere for each in columns]
+
+    label = "middle 80 % of all"
+    axes.fill_between(
+        rounds, bound(0.1), bound(0.9), color=MUTED_COLOUR, alpha=0.25, linewidth=0, label=label
+    )
+
+
 def save_pseudo_label_picture(history: History, classes: Sequence[str], path: Path) -> None:
     """Draw number, precision and recall of pseudo-labels per class over rounds.
+
+    Of many classes those with the most and the fewest at the end are drawn.
 
     Panels without a value are left out: precision and recall are unknown where the truth is, as in
     a user's own data.
     """
     records = [record for record in history if record.get("pseudo_labels")]
     rounds = [record["round"] for record in records]
+    last = records[-1]["pseudo_labels"]
+    ends = best_and_worst(
+        classes, lambda name: last[name]["positives"] + last[name]["negatives"], MAX_CURVES
+    )
     panels = _pseudo_label_panels(history, classes)
+    all_classes, classes = classes, ends.shown
     signs, quantities = (list(dict.fromkeys(part)) for part in zip(*panels))
     with picture_style():
         figure = new_figure(
@@ -132,7 +167,9 @@ def save_pseudo_label_picture(history: History, classes: Sequence[str], path: Pa
                 prepare_round_axes(axes, title, name_rounds=row == len(signs) - 1)
                 if not is_count:
                     axes.set_ylim(-3, 103)
-        figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside right upper")
+        some = f"most and fewest,\nof {len(all_classes):,} classes" if ends.omitted else None
+        handles = grid[0][0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside right upper", title=some)
         save(figure, path)
 
 

@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from fedquilt.reports.best_and_worst import fill
 from fedquilt.reports.style import UNDEFINED, mean_or_none, percent, title
 
 Rows = list[dict[str, Any]]
@@ -18,6 +19,7 @@ DECISION_METRICS = ("sensitivity", "specificity", "ppv", "npv")
 AVERAGES = ("macro_auc", "map", "bacc", "macro_f1", "micro_auc", "hamming", "subset_accuracy")
 STATUS_AVERAGES = ("macro_auc", "map", "bacc", "macro_f1")
 MAX_NAMED_ANNOTATORS = 3  # of more annotators only the number is shown
+ALL_CLASSES = "in result.json"
 MIN_POSITIVES = 10  # with fewer, the metrics of a class are mostly chance
 
 
@@ -86,14 +88,17 @@ def class_table(
         table.add_column(title(metric), justify="right")
     table.add_column("test positives", justify="right")
     table.add_column("annotated by", overflow="fold")
-    for row in rows:
+
+    def cells(row: Mapping[str, Any]) -> list[str | Text]:
         few = row["positives"] < MIN_POSITIVES
-        table.add_row(
+        return [
             Text(row["class"]),
             *(with_interval(row[m], row.get("intervals", {}).get(m)) for m in CLASS_METRICS),
             f"{row['positives']:,}{' !' if few else ''}",
             Text(_annotators(row["annotators"], client_count)),
-        )
+        ]
+
+    fill(table, rows, cells, _judged_auc, ALL_CLASSES)
     table.add_section()
     macro = None if intervals is None else intervals["averages"]["macro_auc"]
     auc = with_interval(averages["macro_auc"], macro)
@@ -102,6 +107,12 @@ def class_table(
     if any(row["positives"] < MIN_POSITIVES for row in rows):
         table.caption = f"! fewer than {MIN_POSITIVES} positives: read these numbers with care"
     return table
+
+
+def _judged_auc(row: Mapping[str, Any]) -> float | None:
+    """The AUC by which the best and the worst classes are shown: not one of chance."""
+    auc: float | None = row["auc"] if row["positives"] >= MIN_POSITIVES else None
+    return auc
 
 
 def with_interval(value: float | None, interval: Mapping[str, Any] | None) -> str:
@@ -117,12 +128,15 @@ def decision_table(rows: Rows) -> Table:
     for name in DECISION_METRICS:
         table.add_column(title(name), justify="right")
     table.add_column("test prevalence", justify="right")
-    for row in rows:
+
+    def cells(row: Mapping[str, Any]) -> list[str | Text]:
         known = row["positives"] + row["negatives"]
         found = [row["intervals"][name] for name in DECISION_METRICS]
-        cells = [with_interval(each["value"], each) for each in found]
         share = row["positives"] / known if known else None
-        table.add_row(Text(row["class"]), *cells, percent(share))
+        shown = (with_interval(each["value"], each) for each in found)
+        return [Text(row["class"]), *shown, percent(share)]
+
+    fill(table, rows, cells, _judged_auc, ALL_CLASSES)
     table.caption = "PPV and NPV hold at the prevalence of the annotated test images only"
     return table
 

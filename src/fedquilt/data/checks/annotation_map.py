@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+from fedquilt.core.shown_text import named_few
 
 WHOLE_SET = "all images"  # the only row of a map without sites
 DISCLOSURE_FLOOR = 10  # fewest positives with which a deployment releases a class prototype
 SMALL_SITE = 20  # images
 
+MAX_ALIKE = 5  # warnings of one kind
+
 Counts = tuple[tuple[int, ...], ...]  # sites x classes
+Alike = tuple[str, str]  # of what sites or classes a warning is, and the warning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +66,37 @@ class AnnotationMap:
             self.is_one_sided(site, label)
             for site in range(len(self.sites))
             for label in range(len(self.classes))
+        )
+
+    def of_classes(self, kept: Sequence[int]) -> AnnotationMap:
+        """Return the map of some classes, by position."""
+        return replace(
+            self,
+            classes=tuple(self.classes[index] for index in kept),
+            annotated=tuple(tuple(row[index] for index in kept) for row in self.annotated),
+            positives=tuple(tuple(row[index] for index in kept) for row in self.positives),
+        )
+
+    def with_largest_sites(self, most: int) -> AnnotationMap:
+        """Return the map of the ``most`` largest sites, with the sums of all others behind them."""
+        if len(self.sites) <= most + 1:
+            return self
+        by_size = sorted(range(len(self.sites)), key=lambda site: -self.images[site])
+        kept, others = sorted(by_size[:most]), by_size[most:]
+
+        def joined(counts: Counts) -> Counts:
+            rest = tuple(map(sum, zip(*(counts[site] for site in others))))
+            return (*(counts[site] for site in kept), rest)
+
+        return AnnotationMap(
+            classes=self.classes,
+            sites=(*(self.sites[site] for site in kept), f"{len(others):,} others"),
+            images=(
+                *(self.images[site] for site in kept),
+                sum(self.images[site] for site in others),
+            ),
+            annotated=joined(self.annotated),
+            positives=joined(self.positives),
         )
 
     def to_dict(self) -> dict[str, object]:
@@ -111,70 +148,95 @@ def _natural_sort_key(name: str) -> list[tuple[int, str]]:
 
 
 def annotation_warnings(found: AnnotationMap) -> list[str]:
-    """What a user should know before training, with advice; sites first, then classes."""
+    """What a user should know before training, with advice; sites first, then classes.
+
+    Of many sites or classes with the same warning, the first are named.
+    """
     warnings = [line for index in range(len(found.sites)) for line in _site_warnings(found, index)]
+    annotated, positives = found.total_annotated, found.total_positives
     for index in range(len(found.classes)):
-        warnings += _class_warnings(found, index)
-    return warnings
+        warnings += _class_warnings(found, index, annotated[index], positives[index])
+    return _first_of_each_kind(warnings)
 
 
-def _site_warnings(found: AnnotationMap, index: int) -> list[str]:
+def _first_of_each_kind(warnings: Sequence[Alike]) -> list[str]:
+    counts = Counter(kind for kind, _ in warnings)
+    seen: Counter[str] = Counter()
+    lines = []
+    for kind, text in warnings:
+        seen[kind] += 1
+        if counts[kind] <= MAX_ALIKE or seen[kind] < MAX_ALIKE:
+            lines.append(text)
+        elif seen[kind] == MAX_ALIKE:
+            rest = counts[kind] - MAX_ALIKE + 1
+            lines.append(f"{rest:,} more {kind}; the numbers of all of them are in --json")
+    return lines
+
+
+def _site_warnings(found: AnnotationMap, index: int) -> list[Alike]:
     name, images = found.sites[index], found.images[index]
     if not any(found.annotated[index]):
-        return [
+        text = (
             f"site {name!r} annotates no class ({images:,} images): it helps only methods that use "
             "images without labels; check its column names, or leave it out"
-        ]
+        )
+        return [("sites annotate no class", text)]
     if images < SMALL_SITE and len(found.sites) > 1:
-        return [
+        text = (
             f"site {name!r} has only {images} images: its updates will be noisy and it may hold no "
             "test image; consider joining it to another site"
-        ]
+        )
+        return [(f"sites have fewer than {SMALL_SITE} images", text)]
     return []
 
 
-def _class_warnings(found: AnnotationMap, index: int) -> list[str]:
+def _class_warnings(found: AnnotationMap, index: int, known: int, positives: int) -> list[Alike]:
+    """``known`` and ``positives`` are the class's totals over sites."""
     name = found.classes[index]
-    known, positives = found.total_annotated[index], found.total_positives[index]
-    annotating = found.annotating_sites(index)
     if known == 0:
-        return [
+        text = (
             f"class {name!r} is not annotated at all: nothing can be learnt or tested; leave it out"
-        ]
+        )
+        return [("classes are not annotated at all", text)]
     if positives == 0:
-        return [
+        text = (
             f"class {name!r} has no positive among its {known:,} annotated images: it cannot be "
             "learnt; check how the column is coded, or leave the class out"
-        ]
+        )
+        return [("classes have no positive", text)]
     warnings = _one_sided_warnings(found, index) if 0 < positives < known else []
     if positives == known:
-        warnings.append(
+        text = (
             f"class {name!r} has no negative among its {known:,} annotated images: write 0 where "
             "the finding is absent, since blank means not annotated"
         )
+        warnings.append(("classes have no negative", text))
+    annotating = [
+        (site, row[index])
+        for site, annotated, row in zip(found.sites, found.annotated, found.positives)
+        if annotated[index]
+    ]
     if len(annotating) == 1 and len(found.sites) > 1:
-        warnings.append(
+        text = (
             f"class {name!r} is annotated by 1 of {len(found.sites)} sites, {positives:,} "
             f"positives: what the model learns about it shows what the patients of site "
-            f"{annotating[0]!r} have, however well the transfer is encrypted; ask another site to "
-            "annotate it"
+            f"{annotating[0][0]!r} have, however well the transfer is encrypted; ask another site "
+            "to annotate it"
         )
-    few = [
-        f"{site} {row[index]}"
-        for site, row in zip(found.sites, found.positives)
-        if site in annotating and row[index] < DISCLOSURE_FLOOR
-    ]
+        warnings.append(("classes are annotated by one site", text))
+    few = [f"{site} {count}" for site, count in annotating if count < DISCLOSURE_FLOOR]
     if few:
-        warnings.append(
+        text = (
             f"class {name!r} has fewer than {DISCLOSURE_FLOOR} positives at {len(few)} of "
-            f"{len(annotating)} annotating sites ({', '.join(few)}): numbers computed from so few "
+            f"{len(annotating)} annotating sites ({named_few(few)}): numbers computed from so few "
             "patients may identify them, so in a study across hospitals these sites will not send "
             "them; rely on the other sites, or annotate more"
         )
+        warnings.append((f"classes have fewer than {DISCLOSURE_FLOOR} positives at a site", text))
     return warnings
 
 
-def _one_sided_warnings(found: AnnotationMap, index: int) -> list[str]:
+def _one_sided_warnings(found: AnnotationMap, index: int) -> list[Alike]:
     """One warning for the sites that wrote only 1s, and one for those that wrote only 0s."""
     advice = {
         "1s": "write 0 where somebody looked and it is absent, since blank means not annotated",
@@ -186,8 +248,11 @@ def _one_sided_warnings(found: AnnotationMap, index: int) -> list[str]:
             side = "1s" if found.positives[site][index] else "0s"
             sites[side].append(f"{name} ({found.annotated[site][index]:,} images)")
     return [
-        f"class {found.classes[index]!r} has only {side} at {', '.join(names)}, and both at other "
-        f"sites: {advice[side]}"
+        (
+            f"classes have only {side} at a site",
+            f"class {found.classes[index]!r} has only {side} at {named_few(names)}, and both at "
+            f"other sites: {advice[side]}",
+        )
         for side, names in sites.items()
         if names
     ]

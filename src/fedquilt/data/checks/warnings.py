@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedquilt.core.shown_text import named_few
 from fedquilt.data.checks.annotation_map import build_annotation_map
 from fedquilt.data.images.cache import ImageFile
 from fedquilt.data.images.decoding import SUFFIXES
@@ -81,13 +82,14 @@ def _split_warnings(content: FolderContent) -> list[str]:
         ]
         if lacking:
             warnings.append(
-                f"the {SPLITS[split]} split has no positive of {', '.join(map(repr, lacking))}: "
+                f"the {SPLITS[split]} split has no positive of {named_few([*map(repr, lacking)])}: "
                 "annotate more, choose another split_seed or test_share, or give a split column"
             )
         absent = sorted(set(table.sites or ()).difference(sites or ()))
         if absent:
+            names = named_few([*map(repr, absent)])
             warnings.append(
-                f"the {SPLITS[split]} split has no image of site {', '.join(map(repr, absent))}: "
+                f"the {SPLITS[split]} split has no image of site {names}: "
                 "choose another split_seed or test_share, or give a split column"
             )
     return warnings

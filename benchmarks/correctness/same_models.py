@@ -5,7 +5,8 @@ python -m benchmarks.correctness.same_models COMMIT
 Every method, variant and some further settings are trained for three rounds on digits by both
 commits, on the CPU. Runs that the earlier one left killed are resumed by this one; those that it
 finished are evaluated, used to predict and compared with ``fedquilt compare`` by both. Recipes must
-have the same hashes. For changes that must not change any result.
+have the same hashes. For changes that must not change any result. The result file keeps its rows
+about other commits.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.result_csv import Row, write_results
+from benchmarks.harness.result_csv import Row, read_results, write_results
 
 ROOT = Path(__file__).parents[2]
+RESULT = "correctness/same_models"
 CHILD = ROOT / "benchmarks" / "harness" / "train_every_method.py"
 
 
@@ -83,7 +85,8 @@ def main() -> None:
     ]
     same = [row for row in rows if all(row[key] for key in row if key.startswith(("same", "res")))]
     print(f"{len(same)} of {len(rows)} runs agree with {commit.strip()}")
-    write_results("correctness/same_models", rows)
+    others = [row for row in read_results(RESULT) if row["earlier_commit"] != commit.strip()]
+    write_results(RESULT, rows, earlier=others)
     sys.exit(len(same) < len(rows))
 
 

@@ -1,4 +1,4 @@
-"""Robust rules: in place of a weighted mean, one that a few liars among the voters cannot steer.
+"""Robust rules: combine updates so that a few Byzantine clients cannot steer the result.
 
 A rule looks at every update of a round, so a round keeps all of them. It is applied part by part:
 over all clients, or class by class over those who annotate the class. Over all clients, the zero

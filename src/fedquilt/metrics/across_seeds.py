@@ -16,7 +16,7 @@ from fedquilt.metrics.intervals import LEVEL
 class SeedDifference:
     """The mean difference over seeds, with a t interval; NaN for fewer than two seeds.
 
-    It assumes normal differences and speaks of training luck only: the test images stay the same.
+    It assumes normal differences and covers chance in training only: the test images stay the same.
     """
 
     values: tuple[float, ...]

@@ -67,7 +67,7 @@ class Huge(Attack):
 
 @dataclass(frozen=True)
 class FlippedLabels(Attack):
-    """Train on labels turned round; with ``weight``, claim to be so many images."""
+    """Train on flipped labels; with ``weight``, claim this number of images."""
 
     name: str = "label-flip"
     weight: float | None = None
@@ -121,7 +121,7 @@ class MeanShift(Attack):
 
 @dataclass(frozen=True)
 class Colluding(Attack):
-    """All liars send the same: the honest mean turned round. As twins they are each other's kin."""
+    """All attackers send the negated honest mean; being equal, they are nearest neighbours."""
 
     name: str = "collude"
     least: int = 2

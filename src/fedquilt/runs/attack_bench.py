@@ -33,7 +33,7 @@ WORDS = (
 
 @dataclass(frozen=True)
 class Cell:
-    """One run: who lied how, which rule was used, and what became of the model."""
+    """One run: the attack, the robust rule and the quality of the model."""
 
     attack: str
     rule: str

@@ -85,7 +85,7 @@ def to_export(models: TrainedModels, client: str | None) -> Exported:
 
 
 def single_card(models: TrainedModels, client: str | None) -> Card:
-    """Describe one of the models as if it were the only one; whose it is is not told."""
+    """Describe one of the models as if it were the only one, without its client."""
     name, card = models.model_name(client), models.card
     annotated = card["annotated"].get(name, card["classes"])
     served = {key: value for key, value in card.get("served", {}).items() if key != "rounds"}

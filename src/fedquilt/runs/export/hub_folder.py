@@ -72,7 +72,7 @@ def _config(card: Card) -> dict[str, Any]:
 
 
 def model_page(models: TrainedModels, client: str | None, card: Card) -> str:
-    """Return the README: the run's model card if it has one, else what the model itself tells."""
+    """Return the README: the run's model card if it has one, else one from ``model.json``."""
     front = {
         "license": "other",  # to be chosen by whoever publishes the weights
         "library_name": "fedquilt",

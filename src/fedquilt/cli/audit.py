@@ -60,7 +60,8 @@ def privacy(
     from rich.table import Table
 
     from fedquilt.reports.html.run_report import try_run_report
-    from fedquilt.runs.privacy_audit import COLUMNS, WORDS, privacy_audit
+    from fedquilt.runs.audit_tables import COLUMNS, WORDS
+    from fedquilt.runs.privacy_audit import privacy_audit
 
     found = privacy_audit(run, cache=cache)
     try_run_report(run)

@@ -19,6 +19,7 @@ from fedquilt.core.errors import UserError
 from fedquilt.core.norms import (
     ROUNDED,
     Norms,
+    all_weights,
     median_norms,
     norms_by_weight,
     rounded,
@@ -27,7 +28,7 @@ from fedquilt.core.norms import (
 )
 from fedquilt.core.payload import Gather, Mean, Part, Update, weight_of
 from fedquilt.core.processes import Processes
-from fedquilt.core.tree import leaves, tree_map
+from fedquilt.core.tree import tree_map
 from fedquilt.core.update_checks import RefusedUpdate
 
 FEW = 3  # norms from which a median says something about one of them
@@ -125,7 +126,7 @@ class RoundBounds:
 
     def _weighed(self, client: str, name: str, part: Part) -> Part:
         limit = self._weight_limit(client, name)
-        weights = _weights(part)
+        weights = all_weights(part)
         if not weights.numel() or float(weights.max()) <= limit * (1 + SLACK):
             return part
         if self.settings.beyond != "clip":
@@ -293,12 +294,3 @@ class RoundBounds:
         parts = self._clipped.setdefault(client, [])
         if name not in parts:
             parts.append(name)
-
-
-def _weights(part: Part) -> Tensor:
-    """All weights of a part: of a mean, or what clients are weighted by."""
-    if isinstance(part, Mean):
-        return weight_of(part)
-    if isinstance(part, Gather) and part.is_weight:
-        return torch.cat([leaf.reshape(-1).double() for _, leaf in leaves(part.value)])
-    return torch.zeros(0)

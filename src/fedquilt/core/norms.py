@@ -9,13 +9,22 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from fedquilt.core.payload import Mean, Part, over_leading_axes, weight_of
+from fedquilt.core.payload import Gather, Mean, Part, over_leading_axes, weight_of
 from fedquilt.core.tree import Tree, leaves, tree_map
 
 DIGITS = 6  # of a median, so that rounding of a norm decides nothing
 ROUNDED = 10.0 ** (1 - DIGITS)
 
 Norms: TypeAlias = Mapping[str, Tensor]  # by part; 0 where none is known
+
+
+def all_weights(part: Part) -> Tensor:
+    """All weights of a part: of a mean, or what clients are weighted by."""
+    if isinstance(part, Mean):
+        return weight_of(part)
+    if isinstance(part, Gather) and part.is_weight:
+        return torch.cat([leaf.reshape(-1).double() for _, leaf in leaves(part.value)])
+    return torch.zeros(0)
 
 
 def norms_by_weight(part: Part) -> Tensor:

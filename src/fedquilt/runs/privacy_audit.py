@@ -7,7 +7,7 @@ protection. A weak attack proves nothing; a strong one shows what is open.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedquilt.core.atomic_files import write_json
 from fedquilt.core.errors import UserError
 from fedquilt.core.payload import Mean, Update, addressed, weight_of
 from fedquilt.core.tree import Weights
@@ -29,7 +28,7 @@ from fedquilt.models.network import Output
 from fedquilt.privacy.disclosure_floor import DisclosureFloor
 from fedquilt.privacy.transform import apply_transforms
 from fedquilt.recipes.recipe import Recipe
-from fedquilt.runs.audit_tables import write_audit_table
+from fedquilt.runs.audit_tables import Finding, write_findings
 from fedquilt.runs.checkpoint import Checkpoints
 from fedquilt.runs.experiment import CACHE
 from fedquilt.runs.run_folder import RunFolder
@@ -38,30 +37,9 @@ from fedquilt.training.client import Workspace, run_client
 from fedquilt.training.method import State
 from fedquilt.training.rounds import start_server
 
-AUDIT_FILE = "privacy_audit.json"
-COLUMNS = ("audit", "from", "result", "if nothing leaks", "in words")
-WORDS = (
-    "Attacks on what clients would send in one more round, after this run's own protection. They "
-    "show what is open; where they fail, another attack may not."
-)
 CLIENTS, REMOVED = 5, 3  # how many are audited: clients, and images left out of each
 PROTOTYPES = "prototypes"
 WHOLE = ("body", "head", "buffers")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One audit: an AUC, a share or a correlation; None where there is nothing to attack."""
-
-    audit: str
-    part: str
-    value: float | None
-    chance: float
-    words: str
-
-    def row(self) -> tuple[str, ...]:
-        value = "not sent" if self.value is None else f"{self.value:.3f}"
-        return (self.audit, self.part, value, f"{self.chance:g}", self.words)
 
 
 def privacy_audit(folder: Path, *, cache: Path = CACHE, device: str = "cpu") -> list[Finding]:
@@ -77,10 +55,7 @@ def privacy_audit(folder: Path, *, cache: Path = CACHE, device: str = "cpu") -> 
     simulation = simulate(recipe, cache)
     audit = _Audit(recipe, simulation, checkpoints, saved.server, saved.round_count - 1, device)
     found = audit.findings()
-    write_audit_table(
-        folder, "privacy", "Privacy audit", WORDS, COLUMNS, [each.row() for each in found]
-    )
-    write_json(folder / AUDIT_FILE, {"findings": [asdict(each) for each in found]})
+    write_findings(folder, found)
     return found
 
 

@@ -19,14 +19,16 @@ FOLDERS = (
 # In these two folders the order of the files counts as well.
 CORE = (
     *("shown_text", "errors", "own_code", "registry", "seeding", "version", "tree", "payload"),
-    *("processes", "update_checks", "norms", "bounds", "fixed_point", "robust"),
+    *("gaussian_accountant", "noise", "processes", "update_checks", "norms", "bounds"),
+    *("fixed_point", "robust"),
     *("aggregation_rules", "totals", "atomic_files", "settings", "child_process"),
 )
 TRAINING = (
-    *("task", "provenance", "parts", "activity", "advice", "local_training"),
-    *("local_optimizer", "server_optimizer", "method", "averaging", "warm_up"),
-    *("prototype_averaging", "uncertain_mixing", "whole_models", "client_step", "client"),
-    *("agreed_bounds", "agreed_scales", "model_checks", "rounds"),
+    *("privacy_settings", "task", "provenance", "contribution", "parts", "activity", "advice"),
+    *("local_training", "local_optimizer", "server_optimizer", "method", "averaging", "warm_up"),
+    *("prototype_averaging", "uncertain_mixing", "whole_models", "private_training"),
+    *("client_step", "noise_plan", "private_step", "client", "agreed_bounds", "agreed_scales"),
+    *("model_checks", "rounds"),
 )
 ORDERED = {"core": CORE, "training": TRAINING}
 

@@ -79,7 +79,8 @@ class RunProgress:
             self._auc = record["metrics"]["macro_auc"]
         if "validation" in record:
             self._kind, self._auc = "validation AUC", record["validation"]["site_auc"]
-        facts = f"loss {record['loss']:.4f}  {self._kind} {percent(self._auc)}"
+        loss = "not sent" if record["loss"] is None else f"{record['loss']:.4f}"
+        facts = f"loss {loss}  {self._kind} {percent(self._auc)}"
         if self._is_live:
             self._bar.update(self._task, completed=record["round"], facts=facts)
         else:

@@ -97,6 +97,26 @@ class ClientData:
         """
         return len(self.rows_with_positives) == len(self)
 
+    def first_images_of_patients(self, most: int) -> ClientData:
+        """Keep at most so many images of each patient, the first ones."""
+        assert self.patients is not None
+        seen: dict[int, int] = {}
+        rows = []
+        for row, patient in enumerate(self.patients.tolist()):
+            seen[patient] = seen.get(patient, 0) + 1
+            if seen[patient] <= most:
+                rows.append(row)
+        if len(rows) == len(self):
+            return self
+        kept = torch.tensor(rows)
+        return replace(
+            self,
+            indices=self.indices[kept],
+            labels=self.labels[kept],
+            known=self.known[kept],
+            patients=self.patients[kept],
+        )
+
     def annotated_counts(self) -> Tensor:
         """The number of annotated images per class."""
         return self.known.sum(0)

@@ -18,10 +18,13 @@ from fedquilt.engines.threaded import ThreadedEngine
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.transform import PayloadTransform
 from fedquilt.training.activity import ActivityTally
+from fedquilt.training.privacy_settings import NO_NOISE, Privacy
 from fedquilt.training.task import Task
 
 
-def check_engine(options: EngineOptions, device: str, precision: str) -> None:
+def check_engine(
+    options: EngineOptions, device: str, precision: str, privacy: Privacy = NO_NOISE
+) -> None:
     """Raise UserError if the options contradict each other; called before the run folder exists."""
     name = _engine_name(options, device)
     if name == "threaded" and device != "cpu":
@@ -30,6 +33,11 @@ def check_engine(options: EngineOptions, device: str, precision: str) -> None:
         )
     if name != "cuda-graph":
         options.refuse_cuda_graph_options(name)
+    if name == "cuda-graph" and privacy.training:
+        raise UserError(
+            "privacy.training draws batches of varying size, which no CUDA graph can replay; use "
+            "--engine sequential"
+        )
     if options.exact and precision != "float32":
         raise UserError(
             f"exact needs float32, and method.training.precision is {precision!r}; "

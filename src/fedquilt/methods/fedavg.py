@@ -19,3 +19,4 @@ class FedAvg(WeightedAveraging):
     unannotated: Literal["negative", "skip"] = "negative"  # in the loss: as negatives, or masked
 
     can_be_exclusive: ClassVar[bool] = True
+    trains_image_by_image: ClassVar[bool] = True

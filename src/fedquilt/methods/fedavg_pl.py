@@ -17,6 +17,7 @@ class FedAvgPL(WeightedAveraging):
     """
 
     can_be_exclusive: ClassVar[bool] = True
+    trains_image_by_image: ClassVar[bool] = True
 
     def client_weight(self, local: Local) -> float:
         weight = super().client_weight(local)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -24,6 +25,8 @@ class FedProx(FedAvgPL):
 
     mu: float = 0.01  # strength of the proximal term
 
+    trains_image_by_image: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         training = self.training
         # Above this limit, SGD on the proximal term alone diverges.
@@ -35,9 +38,12 @@ class FedProx(FedAvgPL):
             )
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
-        supervised = super().loss(local, batch)
+        supervised, proximal = super().loss(local, batch), self.penalty(local)
+        return supervised if proximal is None else supervised + proximal
+
+    def penalty(self, local: Local) -> Tensor | None:
         if self.mu == 0:
-            return supervised
+            return None
         trained = ((name, w) for name, w in local.model.named_parameters() if w.requires_grad)
         distance = squared_distance(trained, local.received["weights"])
-        return supervised + 0.5 * self.mu * distance
+        return 0.5 * self.mu * distance

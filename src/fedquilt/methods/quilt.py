@@ -47,6 +47,7 @@ class Quilt(FedAvgPL):
     guard: bool = True  # t: lower what is added while successive changes point back and forth
 
     can_be_exclusive: ClassVar[bool] = False
+    trains_image_by_image: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         share = self.over_relaxation
@@ -77,6 +78,9 @@ class Quilt(FedAvgPL):
             return torch.where(known, entries, 0.0).mean()
         gap = squared_gap(logits, local.forward(local.received["weights"], images).logits)
         return torch.where(known, entries, gap).mean()
+
+    def image_loss(self, local: Local, batch: Batch) -> Tensor:
+        return self.loss(local, batch)  # a mean over all classes; z' is what the server sent
 
     def activity(self, data: ClientData, state: State) -> Activity:
         return distilled(data.known) if self.consistency else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedquilt.core.errors import UserError
 from fedquilt.losses.class_prior import PositiveWeight
@@ -27,6 +28,8 @@ class SurgicalAggregation(WeightedAveraging):
     weighting: Weighting = "uniform"  # of clients, for everything but head rows
     head_rows: HeadRows = "annotators"  # weights of head rows: annotators only, as in the body
     head_steps: int = 0  # steps that train the head alone, in the first round
+
+    trains_image_by_image: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.head_steps < 0:

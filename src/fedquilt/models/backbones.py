@@ -35,7 +35,8 @@ class SmallCNN(nn.Module):
     def _last_convolution(self, images: Tensor) -> Tensor:
         hidden = F.relu(self.conv1(images))
         # On a CPU, max pooling is six times faster in channels-last memory format.
-        hidden = hidden.contiguous(memory_format=torch.channels_last)
+        if not is_transformed(hidden):  # torch.func has one memory format
+            hidden = hidden.contiguous(memory_format=torch.channels_last)
         hidden = F.relu(F.max_pool2d(self.conv2(hidden), 2))
         last: Tensor = self.conv3(hidden)
         return last
@@ -94,6 +95,11 @@ class MLP(nn.Module):
                 "use 'small-cnn' for images"
             )
         return torch.relu(self.layer2(torch.relu(self.layer1(images.flatten(1)))))
+
+
+def is_transformed(tensor: Tensor) -> bool:
+    """Whether this is a tensor inside vmap or grad of torch.func."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
 
 
 BUILT_IN: dict[str, Callable[[int], nn.Module]] = {

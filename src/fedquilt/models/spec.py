@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import nn
@@ -17,6 +18,7 @@ from fedquilt.core.settings import added
 from fedquilt.models.backbones import build_backbone, feature_count
 from fedquilt.models.class_names.text_vectors import with_stored_vectors
 from fedquilt.models.feature_map import map_width
+from fedquilt.models.group_norm import with_group_norm
 from fedquilt.models.heads import MAP_HEADS, SOFTMAX, Setting, build_named_head
 from fedquilt.models.network import Network
 from fedquilt.models.projection import project
@@ -41,6 +43,7 @@ class ModelSpec:
     projection: int | None = None  # width of a projection between backbone and head, if any
     train: TrainedPart = added("all")  # "head", "last-block" or "lora": the rest stays as it is
     lora_rank: int = added(8)  # of the adapters, if "lora" is trained
+    norm: Literal["as built", "group"] = added("as built")  # group: in place of batch norm
 
     def __post_init__(self) -> None:
         if callable(self.backbone):  # a recipe holds its name
@@ -70,6 +73,8 @@ class ModelSpec:
             if self.weights not in ("random", "timm"):
                 report = load_backbone(backbone, Path(self.weights))
                 log.log(logging.WARNING if report.unmatched else logging.INFO, "%s", report)
+            if self.norm == "group":
+                backbone = with_group_norm(backbone)
             if self.projection is not None:
                 backbone = project(backbone, self.projection, seed)
             names = class_names or [f"class {number}" for number in range(class_count)]

@@ -31,6 +31,8 @@ from fedquilt.metrics.evaluation import Evaluation
 from fedquilt.models.spec import ModelSpec
 from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Method
+from fedquilt.training.noise_plan import noised_parts
+from fedquilt.training.privacy_settings import NO_NOISE, Privacy
 
 NOT_PATHS = ("random", "timm")  # values of model.weights that are not files
 
@@ -56,6 +58,7 @@ class Recipe:
     bounds: Bounds = added(DEFAULT_BOUNDS)  # on the weights and norms of clients' updates
     summation: Summation = added("plain")  # of floats, or of integers: any order, same bits
     robust: Robust = added(NOT_ROBUST)  # a rule in place of the weighted mean, and an alarm
+    privacy: Privacy = added(NO_NOISE)  # noise on what clients send, and its budget
 
     def __post_init__(self) -> None:
         for name in ("rounds", "checkpoint_every"):
@@ -64,6 +67,7 @@ class Recipe:
         if self.min_cell < 0:
             raise UserError(f"min_cell must be 0 or more, found {self.min_cell}")
         self.rules  # noqa: B018 (raises if they contradict each other)
+        noised_parts(self.method, self.privacy)
         method = self.method
         remember(type(method))  # it may be a class of the user's script
         if (

@@ -89,7 +89,7 @@ def run(  # noqa: PLR0913 (options by name)
         processes: those that run the clients together; the first one alone writes and observes.
     """
     options = engine if isinstance(engine, EngineOptions) else EngineOptions(engine)
-    check_engine(options, device, recipe.method.training.precision)
+    check_engine(options, device, recipe.method.training.precision, recipe.privacy)
     folder = (RunFolder if is_first(processes) else FollowedFolder)(Path(out))
     with folder.begin(recipe, resume=resume):
         with _first_then_others(processes):  # the first one decodes the images

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -125,7 +126,7 @@ class RoundRecorder:
     def _record(self, round_: Round) -> Record:
         record: Record = {
             "round": round_.index + 1,
-            "loss": round_.loss if round_.skipped is None else None,
+            "loss": None if math.isnan(round_.loss) else round_.loss,  # skipped, or not sent
             "cohort": list(round_.cohort),
             "bytes_down": round_.bytes_down,
             "bytes_up": round_.bytes_up,

@@ -135,6 +135,12 @@ class RunFolder:
                 f"{self.path} has {done} rounds already, so it cannot become a run of "
                 f"{recipe.rounds}; give at least {done}, or another folder with --out"
             )
+        if recipe.rounds != planned and recipe.privacy.adds_noise:
+            raise UserError(
+                f"the noise of the run in {self.path} pays for {planned} rounds with "
+                f"privacy.epsilon = {recipe.privacy.epsilon:g}, so it cannot become a run of "
+                f"{recipe.rounds}; start a new one with another --out"
+            )
         if recipe.rounds != planned and recipe.method.plans_by_round_count:
             raise UserError(
                 f"the run in {self.path} was planned for {planned} rounds, and its rounds depend "

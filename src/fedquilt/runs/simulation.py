@@ -18,6 +18,8 @@ from fedquilt.data.source import Splits
 from fedquilt.data.validation import set_aside
 from fedquilt.models.own_backbone import check_features
 from fedquilt.recipes.recipe import Recipe
+from fedquilt.training.noise_plan import limited_to_units
+from fedquilt.training.private_training import check_private_training
 from fedquilt.training.task import Task
 
 POOLED = "pooled"
@@ -55,7 +57,10 @@ def simulate(
     # In a deployment only the sites know the secret; here the server's code never reads it.
     secret = f"fedquilt simulation {recipe.seed}".encode()
     clients = {
-        each.name: ClientData.of(splits.train, each.for_training(), secret) for each in holdings
+        each.name: limited_to_units(
+            ClientData.of(splits.train, each.for_training(), secret), recipe.privacy
+        )
+        for each in holdings
     }
     validation = {
         each.name: ClientData.of(splits.train, each.for_validation(), secret) for each in holdings
@@ -70,7 +75,10 @@ def simulate(
         ),
         round_count=recipe.rounds,
         seed=recipe.seed,
+        privacy=recipe.privacy,
     )
+    if recipe.privacy.training:
+        check_private_training(recipe.method, task)
     if is_own(task.model.backbone_name):
         check_features(task.model.backbone_name, task.build_network().backbone, task.image_shape)
     validates = any(map(len, validation.values()))

@@ -24,8 +24,10 @@ from fedquilt.losses.cross_entropy import labelled_cross_entropy, masked_bce
 from fedquilt.losses.pseudo_labels import no_tags
 from fedquilt.models.network import Layout
 from fedquilt.models.spec import ModelSpec
+from fedquilt.training.contribution import Contribution
 from fedquilt.training.method import Local, Method, State
 from fedquilt.training.parts import MeanPart, head_rows_mean
+from fedquilt.training.privacy_settings import Privacy
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.server_optimizer import ServerOptimizer
 from fedquilt.training.task import Task
@@ -162,6 +164,10 @@ class WeightedAveraging(Method):
             found = {**found, **{name: Sum(each.double()) for name, each in counts.items()}}
         return found
 
+    def contributions(self, privacy: Privacy) -> Mapping[str, Contribution]:
+        counts = ("positives", "annotated") if self.positive_weight_from == "population" else ()
+        return {**super().contributions(privacy), **dict.fromkeys(counts, Contribution())}
+
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         layout = self.shared(task.layout)
         averaged = frozenset(layout.names)
@@ -213,6 +219,14 @@ class WeightedAveraging(Method):
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         return self.supervised_loss(local, local.model(batch.views[0]).logits, batch)
+
+    def image_loss(self, local: Local, batch: Batch) -> Tensor:
+        """Sum over the image's annotated classes, divided by the number its site annotates."""
+        logits = local.model(batch.views[0]).logits
+        _, known = self.supervision(batch)
+        everywhere = self.unannotated == "negative" or self.one_class_per_image
+        classes = len(known[0]) if everywhere else local.data.known.any(0).sum().clamp(min=1)
+        return self.supervised_loss(local, logits, batch) * known.sum() / classes
 
     def supervised_loss(self, local: Local, logits: Tensor, batch: Batch) -> Tensor:
         if self.one_class_per_image:  # no negatives, so ``unannotated`` has no effect

@@ -5,14 +5,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from threading import Event
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.noise import Draws, SeededNoise
 from fedquilt.core.payload import Mean, Update, placed
 from fedquilt.core.seeding import generator_for, seed_network_draws
 from fedquilt.core.tree import Weights, moved
@@ -30,6 +31,7 @@ from fedquilt.training.client_step import (
     trained_parameters,
 )
 from fedquilt.training.method import Local, Method, Stage, State
+from fedquilt.training.private_step import private_gradients, take_private_step
 from fedquilt.training.task import Task
 
 LOSS_PART = "training_loss"  # added by the engine to what a method sends
@@ -48,6 +50,7 @@ class Workspace:
     frozen: Network  # always in evaluation mode; every call passes the weights
     device: torch.device
     prediction_batch: int = 256  # batch size of predictions
+    draws: Draws = SeededNoise  # of noise, if the task adds any
     interrupt: Event = field(default_factory=Event)  # once set, rounds stop before their next step
 
     @classmethod
@@ -63,7 +66,7 @@ class Workspace:
     def twin(self) -> Workspace:
         """Return a copy for a concurrent client; both are interrupted by the same event."""
         networks = copy.deepcopy((self.training, self.frozen))
-        return Workspace(*networks, self.device, self.prediction_batch, self.interrupt)
+        return replace(self, training=networks[0], frozen=networks[1])
 
     def forward(self, weights: Weights, images: Tensor) -> Output:
         with torch.no_grad(), self._casting(weights):
@@ -131,6 +134,8 @@ def run_client(
                 _observe(method, task, workspace, local, stage)
     require_finite(done.loss, local)
     update, state = close_round(method, local, workspace.trained.read(), done)
+    if task.privacy.training:  # the loss and the number of steps would tell about the data
+        update = {**update, LOSS_PART: Mean(torch.zeros(()), 1.0)}
     return placed(update, HOST), moved(state, HOST)
 
 
@@ -158,6 +163,7 @@ def open_round(
         forward=workspace.forward,
         predict=partial(workspace.predict, batches),
         generator=generator_for(*names, "method"),
+        feature_clip=task.privacy.feature_clip if task.privacy.parts else None,
     )
 
 
@@ -185,9 +191,14 @@ def _train(
     if method.training.keep_optimizer and stage.name in memory:
         optimizer.load_state(memory[stage.name])
     live = {name: parameter.detach() for name, parameter in parameters.items()}
-    for batch in _batches(method, task, workspace, local, stage):
-        done.loss += take_step(method, local, batch, parameters, live, optimizer)
-        done.steps += 1
+    if task.privacy.training:
+        for gradients in _private_gradients(method, task, workspace, local, stage, parameters):
+            take_private_step(method, local, gradients, parameters, live, optimizer)
+            done.steps += 1
+    else:
+        for batch in _batches(method, task, workspace, local, stage):
+            done.loss += take_step(method, local, batch, parameters, live, optimizer)
+            done.steps += 1
     if method.training.keep_optimizer:
         done.memory[stage.name] = optimizer.state()
 
@@ -196,6 +207,24 @@ def _observe(method: Method, task: Task, workspace: Workspace, local: Local, sta
     """Pass over the batches of a stage that does not train."""
     for batch in _batches(method, task, workspace, local, stage):
         observe_batch(method, local, batch)
+
+
+def _private_gradients(
+    method: Method,
+    task: Task,
+    workspace: Workspace,
+    local: Local,
+    stage: Stage,
+    parameters: dict[str, nn.Parameter],
+) -> Iterator[Weights]:
+    """Yield the noised gradients of a stage; raise Interrupted if the round is cancelled."""
+    names = names_of_draws(task, local.data.name, local.round_index)
+    source = workspace.draws(*names, "noise", local.stage_number)
+    steps = step_count(method, stage, method.pools(local)[0], len(local.data))
+    for gradients in private_gradients(method, task, local, parameters, source, steps):
+        if workspace.interrupt.is_set():
+            raise Interrupted
+        yield gradients
 
 
 def _batches(

@@ -18,8 +18,10 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.models.network import Layout, Network, Output
 from fedquilt.models.spec import ModelSpec
 from fedquilt.training.activity import LABELS_FILLED_IN, Activity, RunSize
+from fedquilt.training.contribution import Contribution
 from fedquilt.training.local_training import LocalTraining
 from fedquilt.training.parts import DeclaredPart
+from fedquilt.training.privacy_settings import Privacy
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
@@ -54,6 +56,7 @@ class Local:
     generator: torch.Generator
     stage: str = "train"  # the name of the current stage
     stage_number: int = 0  # and its position in the round
+    feature_clip: float | None = None  # the norm of features in parts that leave with noise
 
     def scalar(self, value: float) -> Tensor:
         """A number as a tensor on the client's device."""
@@ -90,6 +93,8 @@ class Method(ABC):
     needs_complete_labels: ClassVar[bool] = False  # an upper bound, possible in simulation only
     needs_pooled_data: ClassVar[bool] = False  # another upper bound
     own_classes_only: ClassVar[bool] = False  # a client's model learns only what it annotates
+    # ``image_loss`` and ``penalty`` make up the loss; a subclass has to say so anew
+    trains_image_by_image: ClassVar[bool] = False
 
     @property
     def parts(self) -> Mapping[str, DeclaredPart]:
@@ -120,6 +125,10 @@ class Method(ABC):
     def ranges(self) -> Mapping[str, float]:
         """The largest absolute value of parts, where it is not the default."""
         return {name: part.largest for name, part in self.parts.items()}
+
+    def contributions(self, privacy: Privacy) -> Mapping[str, Contribution]:
+        """The parts of survey and rounds that noise can protect: what one image makes up."""
+        return {}
 
     def views(self, round_index: int) -> tuple[str, ...]:
         """The augmented views of every image in this round's batches."""
@@ -174,6 +183,17 @@ class Method(ABC):
     @abstractmethod
     def loss(self, local: Local, batch: Batch) -> Tensor:
         """The loss of one step."""
+
+    def image_loss(self, local: Local, batch: Batch) -> Tensor:
+        """The loss of the one image in the batch, for private training.
+
+        It depends on nothing but the image, its labels, and what the server sent.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not train image by image")
+
+    def penalty(self, local: Local) -> Tensor | None:
+        """The term of the loss that depends on no data, if there is one."""
+        return None
 
     def step_loss(self, local: Local, batch: Batch) -> tuple[Tensor, State]:
         """The loss of one step and the state after it, for methods that count in the loss."""

@@ -97,7 +97,7 @@ def run_rounds(
             index=index,
             server=server,
             cohort=totals.cohort,
-            loss=float(totals.mean(LOSS_PART)),
+            loss=math.nan if task.privacy.training else float(totals.mean(LOSS_PART)),
             bytes_down=broadcast_bytes(payload, cohort),
             bytes_up=totals.byte_count,
             seconds=time.perf_counter() - began,

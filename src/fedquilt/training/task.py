@@ -10,6 +10,7 @@ import torch
 from fedquilt.data.augmentation.views import Preprocessing
 from fedquilt.models.network import Layout, Network, layout_of
 from fedquilt.models.spec import ModelSpec
+from fedquilt.training.privacy_settings import NO_NOISE, Privacy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,7 @@ class Task:
     preprocessing: Preprocessing
     round_count: int
     seed: int
+    privacy: Privacy = NO_NOISE
 
     @property
     def class_count(self) -> int:

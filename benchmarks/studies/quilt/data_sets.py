@@ -3,8 +3,9 @@
     python -m benchmarks.studies.quilt.data_sets --shared FOLDER --out carry/22
 
 packs 1,400 photographs of each class of CIFAR-10, the MIML scenes at 64 px and 1,000 radiographs of
-ChestX-ray14. A tuning seed is scored on validation images: other photographs of CIFAR-10's
-training part, or images (for radiographs: patients) taken out of the training part.
+ChestX-ray14; the photographs can also be read as the data set cifar10. A tuning seed is scored on
+validation images: other photographs of CIFAR-10's training part, or images (for radiographs:
+patients) taken out of the training part.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ FEWEST, ATTEMPTS = 8, 200  # positives of every class in a part, and draws to fi
 
 
 def composites(folder: Path, seed: int, part: str) -> Splits:
-    with np.load(folder / "cifar10.npz") as stored:
+    with np.load(folder / "cifar10_jpeg.npz") as stored:
         names = tuple(str(name) for name in stored["classes"])
         made = {
             split: _painted(stored, split, names, seed, CANVASES[split])
@@ -165,7 +166,7 @@ def pack_cifar10(shared: Path, out: Path) -> None:
         taken = [blob[offsets[row] : offsets[row + 1]].tobytes() for row in rows]
         arrays |= {f"{part}_{key}": value for key, value in _joined(taken).items()}
         arrays[f"{part}_labels"] = labels[rows]
-    np.savez(out / "cifar10.npz", allow_pickle=False, **arrays)
+    np.savez(out / "cifar10_jpeg.npz", allow_pickle=False, **arrays)
 
 
 def pack_scenes(shared: Path, out: Path) -> None:

@@ -31,9 +31,9 @@ from benchmarks.studies.quilt.plan import (
     CANDIDATES,
     CARRIES_OVER,
     IDEAS,
+    MAIN,
     ON_DIGITS,
     PLAN,
-    SEEDS,
     TUNING_SEED,
     Part,
 )
@@ -105,7 +105,7 @@ class Study:
         }
         if not tried.keys() >= set(PROBLEMS[source].rates):
             return None
-        return max(tried, key=lambda rate: tried[rate])
+        return max(sorted(tried), key=lambda rate: tried[rate])
 
     def best_candidate(self, problem: str) -> str | None:
         """The idea that is best on the tuning seed, once all were tried."""
@@ -120,10 +120,10 @@ class Study:
 
     def jobs(self, plan: Sequence[Part]) -> Iterator[Job | None]:
         """Every job in order; None for one that waits for others."""
-        screened_on = next(part.problem for part in plan if part.phase == "screening")
+        screened_on = next((part.problem for part in plan if part.phase == "screening"), MAIN)
         for part in plan:
             problem = PROBLEMS[part.problem]
-            for seed in SEEDS if part.phase == "final" else (TUNING_SEED,):
+            for seed in part.seeds if part.phase == "final" else (TUNING_SEED,):
                 for named in part.rows:
                     row = self.best_candidate(screened_on) if named == BEST else named
                     rates: tuple[float | None, ...] = problem.rates

@@ -8,19 +8,30 @@ from typing import Annotated
 import typer
 
 from fedquilt.cli.console import print_json, print_line, say, say_line
+from fedquilt.cli.deploy_decisions import (
+    DEFAULT_KIT,
+    KitFolder,
+    StudyFile,
+    exclude,
+    pause,
+    resume,
+    rollback,
+    stop,
+)
 from fedquilt.cli.long_running import require_flare
 from fedquilt.cli.options import AsJson
 from fedquilt.core.errors import UserError
 
 app = typer.Typer(help="Coordinate a study across hospitals.", no_args_is_help=True)
 
-StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's TOML file.")]
-KitFolder = Annotated[Path, typer.Option("--kit", help="The coordinator's kit.", show_default=True)]
-DEFAULT_KIT = Path("kits") / "coordinator"
 AuthorityFolder = Annotated[
     Path, typer.Option(help="The folder with the study's authority.", show_default=True)
 ]
 DEFAULT_AUTHORITY = Path("kits") / "authority"
+
+
+for command in (pause, resume, stop, rollback, exclude):
+    app.command()(command)
 
 
 @app.callback()
@@ -99,18 +110,30 @@ def submit(
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume after the last saved round.")
     ] = False,
+    from_round: Annotated[
+        int | None,
+        typer.Option(min=0, help="Go back to the model after this round first; needs --reason."),
+    ] = None,
+    reason: Annotated[
+        str | None, typer.Option(help="Why the study goes back; kept in every audit log.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Also fetch the run folder to here at the end.")
     ] = None,
 ) -> None:
     """Run the study to its end, also if sites or jobs fail; exit code 1 if it cannot continue."""
+    if (from_round is None) != (reason is None):
+        raise UserError("give --from-round and --reason together: every site is told the reason")
     require_flare()
     from fedquilt.deploy.nvflare.coordinator import open_kit, submit_study
     from fedquilt.deploy.study import read_study
 
     chosen = read_study(study)
+    go_back = None if from_round is None or reason is None else (from_round, reason)
     try:
-        submit_study(chosen, open_kit(kit, chosen), resume=resume, out=out, say=say_line)
+        submit_study(
+            chosen, open_kit(kit, chosen), resume=resume, out=out, say=say_line, go_back=go_back
+        )
     except KeyboardInterrupt:
         say("the job continues, but returning sites cannot join; watch again: submit --resume")
         raise typer.Exit(130) from None

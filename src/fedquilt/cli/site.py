@@ -100,6 +100,26 @@ def start(kit: KitFolder, settings: Settings) -> None:
 
 
 @app.command()
+def leave(
+    kit: KitFolder,
+    settings: Settings,
+    reason: Annotated[str, typer.Option(help="Why; the server is told, and both audit logs.")],
+) -> None:
+    """Leave the study for good: answer no more requests, and tell the server when it asks next."""
+    from fedquilt.deploy.kit import Kit
+    from fedquilt.deploy.site.leaving import leave_study
+    from fedquilt.deploy.site.settings import read_site_settings
+
+    site_kit = Kit(kit.resolve())
+    site_kit.require()
+    study, name = site_kit.study(), site_kit.role()
+    folder = leave_study(study, name, read_site_settings(settings), reason)
+    say_line(f"{name} answers no more requests of {study.name}")
+    say_line("leave the site running until the server's next round, so that the server is told")
+    say_line(f"what it kept of the study is still in {folder}; its updates stay in the model")
+
+
+@app.command()
 def model(
     kit: KitFolder,
     settings: Settings,

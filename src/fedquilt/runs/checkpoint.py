@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedquilt.core.atomic_files import write_json
+from fedquilt.core.errors import UserError
 from fedquilt.core.processes import ONE_PROCESS, Processes, is_first
 from fedquilt.core.tree import Weights
 from fedquilt.runs.object_store import DamagedObject, ObjectStore
@@ -41,6 +42,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path, processes: Processes = ONE_PROCESS) -> None:
         self._folder = folder
+        self.kept = KEPT
         self._processes = processes
         self._objects = ObjectStore(folder / "objects")
         self._states = StatePacks(
@@ -93,7 +95,8 @@ class Checkpoints:
         path = self._folder / f"round-{reached.round_count:06d}.json"
         write_json(path, content | {"digest": _digest(content)})
         paths = self._paths()
-        kept = paths[paths.index(path) :][:KEPT]  # newer ones are damaged or will be repeated
+        first = paths.index(path)  # newer ones are damaged or will be repeated
+        kept = paths[first : first + self.kept]
         for other in set(paths) - set(kept):
             other.unlink()
         named = [_referenced(each) for each in kept]
@@ -120,10 +123,30 @@ class Checkpoints:
             return self._reached, complaints
         return None, complaints
 
+    def roll_back(self, to_round: int) -> None:
+        """Delete the checkpoints after a round; raise UserError unless its own is kept."""
+        if not (self._folder / f"round-{to_round:06d}.json").exists():
+            raise UserError(f"the checkpoint after round {to_round} is no longer in {self._folder}")
+        for path in self._paths():
+            if _round_of(path) > to_round:
+                path.unlink()
+
     def _paths(self) -> list[Path]:
         """Newest first."""
-        found = [path for path in self._folder.iterdir() if _NAME.fullmatch(path.name)]
-        return sorted(found, reverse=True)
+        return sorted(_checkpoints(self._folder), reverse=True)
+
+
+def saved_rounds(folder: Path) -> list[int]:
+    """Return the numbers of rounds done that a folder has checkpoints of, in order."""
+    return sorted(map(_round_of, _checkpoints(folder))) if folder.exists() else []
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
+
+
+def _round_of(path: Path) -> int:
+    return int(path.stem.removeprefix("round-"))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.nvflare.channel import FlareChannel, JobEnded
 from fedquilt.deploy.nvflare.job import RESULT, STUDY_FILE, TOPIC
 from fedquilt.deploy.nvflare.workspace import kit_files
+from fedquilt.deploy.server.decisions import Decisions
 from fedquilt.deploy.server.quorum import TooFewSites
 from fedquilt.deploy.server.run import ServerRun
 from fedquilt.deploy.server.status import Outcome, Status
@@ -52,7 +53,7 @@ class StudyController(Controller):  # type: ignore[misc]
         while not self._farewell.wait(0.1) and not abort_signal.triggered:
             if time.monotonic() - ended > FAREWELL_SECONDS:
                 break
-        if outcome not in (Outcome.DONE, Outcome.CUT):
+        if outcome not in (Outcome.DONE, Outcome.CUT, Outcome.PAUSED):
             self.system_panic(why or outcome.value, fl_ctx)
 
     def _run(self, abort_signal: Signal, fl_ctx: FLContext) -> tuple[Outcome, str | None]:
@@ -64,7 +65,7 @@ class StudyController(Controller):  # type: ignore[misc]
             channel = FlareChannel(self, fl_ctx, abort_signal)
             folder = kit.run_folder(study)
             records = RunFolder(folder).history.read() if self.resume else []
-            self._status.begin(study, channel.sites(), records)
+            self._status.begin(study, channel.sites(), records, Decisions(folder).facts())
             run = ServerRun(
                 study,
                 folder,
@@ -74,7 +75,8 @@ class StudyController(Controller):  # type: ignore[misc]
                 cache=kit.work / "cache",
             )
             if not run.run(resume=self.resume):
-                return Outcome.CUT, None
+                why = run.decisions.paused()
+                return (Outcome.CUT, None) if why is None else (Outcome.PAUSED, why)
             _copy_result(run.folder.path, Path(workspace.get_run_dir(job)) / RESULT)
         except JobEnded:
             return Outcome.FAILED, "FLARE ended the job"

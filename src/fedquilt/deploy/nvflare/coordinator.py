@@ -11,6 +11,7 @@ from fedquilt.deploy.kit import COORDINATOR, Kit
 from fedquilt.deploy.nvflare.seal import check_seal, expiry_note
 from fedquilt.deploy.nvflare.session import Session
 from fedquilt.deploy.nvflare.supervisor import Supervisor
+from fedquilt.deploy.server.decisions import ROLLBACK
 from fedquilt.deploy.server.result import missing_model_notes
 from fedquilt.deploy.server.status import current_status
 from fedquilt.deploy.study import Study
@@ -29,16 +30,38 @@ def open_kit(folder: Path, study: Study) -> Kit:
     return kit
 
 
+def decide_about(study: Study, kit: Kit, kind: str, reason: str, **facts: Any) -> dict[str, Any]:
+    """Have the server record a decision and return how far the study is."""
+    with Session(kit, study) as session:
+        session.connect(study.rules.server_seconds)
+        session.decide(kind, reason, **facts)
+        return session.progress()
+
+
 def submit_study(
-    study: Study, kit: Kit, *, resume: bool, out: Path | None, say: Callable[[str], None]
+    study: Study,
+    kit: Kit,
+    *,
+    resume: bool,
+    out: Path | None,
+    say: Callable[[str], None],
+    go_back: tuple[int, str] | None = None,
 ) -> None:
+    """Run the study to its end; ``go_back`` names an earlier round, and the reason."""
     if out is not None and out.exists():
         raise UserError(f"{out} already exists; give another --out")
     if (note := expiry_note(kit)) is not None:
         say(note)
     with Session(kit, study) as session:
-        job = Supervisor(study, session, say).run(resume=resume)
-        say(f"all {study.recipe.rounds} rounds are done")
+        if go_back is not None:
+            session.connect(study.rules.server_seconds)
+            session.decide(ROLLBACK, go_back[1], to_round=go_back[0])
+        job = Supervisor(study, session, say).run(resume=resume or go_back is not None)
+        progress = session.progress()
+        if progress["stopped"] is not None:
+            say(f"stopped after round {progress['round']}: {progress['stopped']}")
+        else:
+            say(f"all {study.recipe.rounds} rounds are done")
         if out is not None:
             session.fetch(job, out)
             describe_run(out, say)

@@ -16,6 +16,7 @@ from fedquilt.deploy.nvflare.processes import (
 )
 from fedquilt.deploy.nvflare.seal import check_seal, expiry_note
 from fedquilt.deploy.nvflare.workspace import Workspace, write_server_workspace
+from fedquilt.deploy.server.decisions import Decisions
 
 OPEN_SECONDS = 90.0  # wait for the port to be open
 
@@ -29,7 +30,8 @@ def start_server(folder: Path, say: Callable[[str], None]) -> None:
     if (note := expiry_note(kit)) is not None:
         say(note)
     with claim(workspace):
-        write_server_workspace(workspace, kit, study)
+        excluded = Decisions(kit.run_folder(study)).excluded()
+        write_server_workspace(workspace, kit, study, excluded)
         process = server_process(workspace)
         try:
             _wait_until_open(process, study.server.bind, study.server.port)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import logging
 import shutil
 import time
@@ -29,6 +30,7 @@ from fedquilt.deploy.nvflare.job import RESULT, TOPIC
 from fedquilt.deploy.nvflare.provision import coordinator_name
 from fedquilt.deploy.nvflare.site import check_connection
 from fedquilt.deploy.nvflare.workspace import (
+    DECIDE,
     PROGRESS,
     Workspace,
     write_coordinator_workspace,
@@ -125,6 +127,15 @@ class Session:
         assert self._connection is not None
         found: dict[str, Any] = self._connection._get_dict_data(self._do("_do_command", PROGRESS))
         return found
+
+    def decide(self, kind: str, reason: str, **facts: Any) -> None:
+        """Have the server record a decision; raise UserError if it refuses it."""
+        assert self._connection is not None
+        asked = json.dumps({"kind": kind, "reason": reason, **facts}).encode().hex()
+        reply = self._do("_do_command", f"{DECIDE} {asked}")
+        answer: dict[str, Any] = self._connection._get_dict_data(reply)
+        if "refused" in answer:
+            raise UserError(str(answer["refused"]))
 
     def command(self, job: str, want: str) -> dict[str, Any] | None:
         """Send a command to the job; return the job's status, None if it does not answer."""

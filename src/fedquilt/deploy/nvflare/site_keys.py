@@ -91,7 +91,7 @@ def approve(study: Study, request_file: Path, authority: Authority, out: Path) -
         raise UserError(
             f"{kit.folder} already exists: {site} has a certificate. Renew it with `fedquilt "
             "deploy renew`. If the site has lost its key, or someone else may have it, a new kit "
-            "alone does not keep the old one out: provision the study again under another name"
+            "alone does not keep the old one out: exclude the site with `fedquilt deploy exclude`"
         )
     public_key = request.public_key()
     write_kit(study, kit, site, authority, public_key)

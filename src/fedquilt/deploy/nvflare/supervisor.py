@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fedquilt.core.errors import UserError
 from fedquilt.deploy.nvflare.job import write_job
@@ -20,6 +20,8 @@ from fedquilt.deploy.server.quorum import Quorum, TooFewSites
 from fedquilt.deploy.server.status import Outcome, round_line
 from fedquilt.deploy.study import Study
 
+T = TypeVar("T")
+PAUSED_POLL_SECONDS = 2.0
 POLL_SECONDS = 1.0  # between requests for the job's status
 STARTING_SECONDS = 120.0  # wait for a new job's first answer
 SILENT_SECONDS = 20.0  # wait for an answer from a job that answered before
@@ -52,19 +54,32 @@ class Supervisor:
             self._check_no_run_exists()
         failures = 0
         while True:
+            self._wait_while_paused()
             before = self._round
             job = (self._running_job() if resume else None) or self._submit(resume)
             resume = True
             outcome, why = self._watch(job)
-            failures = 0 if self._round > before or outcome is Outcome.CUT else failures + 1
+            is_whole = outcome in (Outcome.CUT, Outcome.PAUSED)
+            failures = 0 if self._round > before or is_whole else failures + 1
             if outcome is Outcome.DONE:
                 return job
             if outcome is Outcome.HALTED:
                 raise UserError(why)
+            if outcome is Outcome.PAUSED:
+                continue
             self._say(f"the job ended: {outcome.value}{f', {why}' if why else ''}")
             if failures >= MAX_FAILURES:
                 kind = TooFewSites if outcome is Outcome.TOO_FEW else UserError
                 raise kind(f"{failures} jobs in a row finished no round; the last ended: {why}")
+
+    def _wait_while_paused(self) -> None:
+        """Wait for ``fedquilt deploy resume``, as long as it takes."""
+        why = self._progress()["paused"]
+        if why is not None:
+            self._say(f"paused: {why}; waiting for `fedquilt deploy resume`")
+        while why is not None:
+            time.sleep(PAUSED_POLL_SECONDS)
+            why = self._progress()["paused"]
 
     def _check_no_run_exists(self) -> None:
         """Raise UserError if the server has a run; a job would find that only after starting."""
@@ -95,9 +110,11 @@ class Supervisor:
 
     def _wait_for_sites(self) -> None:
         """Wait for a quorum with an annotator of every class; raise TooFewSites after a time."""
-        quorum = Quorum(self._study, self._study.site_names)
+        gone = self._progress()["departed"]
+        names = [name for name in self._study.site_names if name not in gone]
+        quorum = Quorum(self._study, self._study.site_names if self._study.is_secure else names)
         deadline = time.monotonic() + self._study.rules.start_seconds
-        all_sites = set(self._study.site_names)
+        all_sites = set(names)
         enough_since = None
         while True:
             present = self._connected() & all_sites
@@ -108,7 +125,7 @@ class Supervisor:
                     return
             if time.monotonic() > deadline:
                 waited = f"after {self._study.rules.start_seconds:.0f} s of waiting for sites"
-                absent = dict.fromkeys(all_sites - present, "not connected")
+                absent = gone | dict.fromkeys(all_sites - present, "not connected")
                 quorum.require(present, absent, waited)
                 return
             time.sleep(POLL_SECONDS / 2)
@@ -170,11 +187,18 @@ class Supervisor:
             time.sleep(POLL_SECONDS / 2)
 
     def _connected(self) -> set[str]:
+        return self._again(self._session.connected_sites)
+
+    def _progress(self) -> dict[str, Any]:
+        return self._again(self._session.progress)
+
+    def _again(self, ask: Callable[[], T]) -> T:
+        """Return what the server answers, after a new connection if the old one is lost."""
         try:
-            return self._session.connected_sites()
+            return ask()
         except ServerUnreachable:
             self._session.connect(self._study.rules.server_seconds)
-            return self._session.connected_sites()
+            return ask()
 
     def _site_is_back(self, job: str, status: dict[str, Any]) -> bool:
         missing = status.get("missing_since", {})

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
 ALLOWED_CLASSES = "fedquilt.deploy.nvflare."  # with the dot FLARE reads it as a package
 KIT_FILE = "fedquilt.json"  # names the kit and site.toml; FLARE would send it in resources.json
 
-PROGRESS = "study_progress"  # fedquilt's own server command, and the right to use it
+PROGRESS = "study_progress"  # fedquilt's own server commands, and the rights to use them
+DECIDE = "study_decide"
 # Rights of the coordinator, the only role with any; app_command asks a job for its status.
 FORBIDDEN = ("clone_job", "operate", "shell_commands", "byoc", "server-predeployed-flwr")
-ALLOWED = ("submit_job", "manage_job", "download_job", "view", "app_command", PROGRESS)
+ALLOWED = ("submit_job", "manage_job", "download_job", "view", "app_command", PROGRESS, DECIDE)
 LOG_FILE = re.compile(r"(audit|log|error_log|log_fl)\.(log|txt|json)(\.\d+)?")
 MAX_LOG_BYTES, KEPT_LOGS = 20 * 2**20, 10
 COMPONENTS = "nvflare.app_common"
+EXCLUDED_FILE = "disabled_clients.json"  # FLARE's server admits none of these
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,9 @@ class Workspace:
         return self.folder / "flare.pid"
 
 
-def write_server_workspace(workspace: Workspace, kit: Kit, study: Study) -> None:
+def write_server_workspace(
+    workspace: Workspace, kit: Kit, study: Study, excluded: Sequence[str] = ()
+) -> None:
     identity = {
         "name": study.name,
         "service": {"target": f"{study.server.host}:{study.server.port}", "scheme": "grpc"},
@@ -82,6 +87,7 @@ def write_server_workspace(workspace: Workspace, kit: Kit, study: Study) -> None
     }
     _begin(workspace, kit, {"fed_server.json": {"format_version": 2, "servers": [identity]}})
     _write(workspace, kit, _server_resources(kit.work.resolve(), study), {})
+    write_json(workspace.root / EXCLUDED_FILE, {"disabled_clients": sorted(excluded)})
 
 
 def write_site_workspace(workspace: Workspace, kit: Kit, study: Study, site_toml: Path) -> None:

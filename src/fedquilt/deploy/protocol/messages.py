@@ -32,6 +32,7 @@ SURVEY, TRAIN = "survey", "train"
 VALIDATE = "validate"  # the network after a round, judged on the site's validation images
 END = "end"  # the model of the study; it trains nothing
 SEE_LOG = "see the site's log"  # in place of an error's text, which may hold file names
+HAS_LEFT = "SiteHasLeft"  # the error of a site that takes no further part
 EVERY_SITE = "*"  # the "site" of a request that all sites receive
 KINDS: Mapping[str, type[Sum | Mean | Gather]] = {"Sum": Sum, "Mean": Mean, "Gather": Gather}
 GATHER_FLAGS = tuple(each.name for each in fields(Gather) if each.type == "bool")

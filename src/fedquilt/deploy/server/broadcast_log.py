@@ -24,7 +24,7 @@ class BroadcastLog:
         self._path = path
         self._sent: list[dict[str, str]] = []
         self._rollbacks: list[Rollback] = []
-        self.decided = 0  # decisions of the coordinator that were carried out
+        self.decided = 0  # the coordinator's rollbacks that were carried out
         if path is not None and path.exists():
             self._read(path)
 
@@ -55,6 +55,11 @@ class BroadcastLog:
         del self._sent[to_round:]
         self._rollbacks.append(Rollback(to_round, reason))
         self._write()
+
+    def carry_out(self, decided: Rollback) -> None:
+        """Go back as the coordinator decided, and remember that it was done."""
+        self.decided += 1
+        self.roll_back(decided.to_round, decided.reason)
 
     def _write(self) -> None:
         if self._path is not None:

@@ -59,10 +59,13 @@ class RemoteEngine:
         images: DeclaredImages | None = None,
         broadcasts: BroadcastLog | None = None,
         journal: SumJournal | None = None,
+        sites: Sequence[str] | None = None,
     ) -> None:
+        """``sites`` are those that take part, by default all; secure sums count on all."""
         self._study, self._task, self._channel, self._audit_log = study, task, channel, audit_log
         self._broadcasts = BroadcastLog() if broadcasts is None else broadcasts
         self._images = DeclaredImages(study) if images is None else images
+        self._sites = study.site_names if sites is None or study.is_secure else tuple(sites)
         self.norms: Norms = {}
         self.last_exchange = ExchangeReport()  # of training, the survey or the end
         self.last_validation = ExchangeReport()  # of the last round, empty if it had none
@@ -83,7 +86,7 @@ class RemoteEngine:
             self._keep_contributed(totals, self._secure.journal)
             return totals
         request = self._packed(SURVEY, EVERY_SITE, SURVEY_ROUND, {})
-        requests = dict.fromkeys(self._study.site_names, request)
+        requests = dict.fromkeys(self._sites, request)
         return self._collect_quorum(SURVEY, SURVEY_ROUND, requests, expected, scales=scales)
 
     def exchange(
@@ -122,13 +125,13 @@ class RemoteEngine:
         self, payload: State, rounds: int, expected: Update, check: Check
     ) -> Totals | None:
         """Let all sites judge the network after ``rounds`` rounds; None if no site answered."""
-        requests = self._requests(VALIDATE, payload, rounds, self._study.site_names)
+        requests = self._requests(VALIDATE, payload, rounds, self._sites)
         replies, self.last_validation = self._ask(VALIDATE, rounds, requests, expected, check=check)
         return replies.accumulator.totals() if replies.answered else None
 
     def send_final(self, payload: State, rounds: int) -> dict[str, str]:
         """Send every site the model after ``rounds`` rounds; return those not reached, and why."""
-        requests = self._requests(END, payload, rounds, self._study.site_names)
+        requests = self._requests(END, payload, rounds, self._sites)
         _, self.last_exchange = self._ask(END, rounds, requests, {})
         return self.last_exchange.missing
 

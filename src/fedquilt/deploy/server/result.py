@@ -47,6 +47,19 @@ def study_result(
     }
 
 
+def contributions(
+    study: Study, history: Sequence[dict[str, Any]], departed: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return in how many rounds each site took part, from which to which, and why it ended."""
+    found: dict[str, Any] = {}
+    for name in study.site_names:
+        rounds = [record["round"] for record in history if name in record["cohort"]]
+        ends = {"first": rounds[0], "last": rounds[-1]} if rounds else {}
+        ended = {"ended": departed[name]} if name in departed else {}
+        found[name] = {"rounds": len(rounds), **ends, **ended}
+    return found
+
+
 def site_allocation(study: Study) -> Allocation:
     """Return who annotates what, with one row per site: the server does not know the images."""
     holdings = tuple(

@@ -12,23 +12,25 @@ import torch
 from torch import Tensor
 
 from fedquilt.core.atomic_files import write_json
-from fedquilt.core.payload import Gather
 from fedquilt.core.tree import Weights
 from fedquilt.data.dataset import MultiLabelDataset
-from fedquilt.deploy.audit_chain import AUDIT_FILE, read_events
+from fedquilt.deploy.audit_chain import AUDIT_FILE
 from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.channel import Channel
+from fedquilt.deploy.protocol.messages import HAS_LEFT
 from fedquilt.deploy.server.broadcast_log import BROADCASTS_FILE, BroadcastLog
+from fedquilt.deploy.server.decisions import LEFT, Decision, Decisions
 from fedquilt.deploy.server.declared_images import SITES_FILE, DeclaredImages
+from fedquilt.deploy.server.remaining_sites import RemainingSites, remaining_task, require_quorum
 from fedquilt.deploy.server.remote_engine import RemoteEngine
-from fedquilt.deploy.server.result import site_allocation, study_result
+from fedquilt.deploy.server.result import contributions, site_allocation, study_result
 from fedquilt.deploy.server.study_validation import StudyValidation
 from fedquilt.deploy.server.sum_journal import SumJournal
+from fedquilt.deploy.server.survey_notices import survey_notices
 from fedquilt.deploy.server.unannotated_rows import annotated_by
 from fedquilt.deploy.study import Study
 from fedquilt.metrics import Report, nan_to_none
 from fedquilt.metrics.evaluation import predict_logits, report_on
-from fedquilt.privacy.sent_parts import example_data
 from fedquilt.reports.html.card import Card, keep_card
 from fedquilt.reports.html.run_report import try_run_report
 from fedquilt.runs.assessment import GLOBAL
@@ -50,10 +52,6 @@ from fedquilt.training.method import State
 from fedquilt.training.rounds import start_server
 
 RecordObserver = Callable[[dict[str, Any]], None]  # receives round records and notices
-
-# A part of every method's survey. The study file lists the annotators too, so a site that missed
-# the survey loses nothing by it.
-ANNOTATORS_PART = "annotators"
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +81,8 @@ class ServerRun:
         self._cache = folder / "cache" if cache is None else cache
         self._test: MultiLabelDataset | None = None
         self._workspace: Workspace | None = None
+        self.decisions = Decisions(folder)
+        self._departed = self.decisions.departed()  # before this job
 
     def run(self, *, resume: bool) -> bool:
         """Run all remaining rounds and write the result; return False if stopped before that."""
@@ -92,24 +92,27 @@ class ServerRun:
             audit_log = AuditLog(self.folder.path / AUDIT_FILE)
             self._images = DeclaredImages(self.study, self.folder.path / SITES_FILE)
             self._broadcasts = BroadcastLog(self.folder.path / BROADCASTS_FILE)
+            remaining = remaining_task(self.study, self._departed)
             self.engine = RemoteEngine(
                 self.study,
                 self.task,
-                self._channel,
+                RemainingSites(self._channel, self.decisions.departed, audit_log),
                 audit_log,
                 self._images,
                 self._broadcasts,
                 SumJournal(self.folder.path) if self.study.is_secure else None,
+                remaining.clients,
             )
             self.recorder = RoundRecorder(
                 recipe,
-                self.task,
+                remaining,
                 self.folder,
                 evaluate=self._evaluate,
                 validate=StudyValidation(self.study, self.engine).validate,
                 further_facts=self._exchange_facts,
                 checkpoint_every=1,  # whatever the recipe says: sites keep a few rounds' states
             )
+            self.recorder.checkpoints.kept = self.study.rules.kept_rounds
             if self.study.evaluate_on_server:
                 self._test = recipe.data.load(self._cache).test
                 self._workspace = Workspace.of(self.task, torch.device("cpu"))
@@ -121,6 +124,7 @@ class ServerRun:
 
     def _restore(self) -> tuple[State, int]:
         checkpoints, recipe = self.recorder.checkpoints, self.study.recipe
+        self._go_back()
         saved, complaints = checkpoints.restore()
         for complaint in complaints:
             self._notice(complaint)
@@ -140,16 +144,50 @@ class ServerRun:
                 self._notice(each)
         return server, first_round
 
+    def _go_back(self) -> None:
+        """Carry out what the coordinator has decided about earlier rounds since the last job."""
+        for each in self.decisions.rollbacks()[self._broadcasts.decided :]:
+            self.recorder.checkpoints.roll_back(each.to_round)
+            self.folder.result.unlink(missing_ok=True)  # the study is no longer done
+            self._broadcasts.carry_out(each)
+            self._notice(f"went back to round {each.to_round}: {each.reason}", round=each.to_round)
+
+    def _must_end(self) -> bool:
+        """Whether this job ends here, for a new one that does what was decided."""
+        decisions = self.decisions
+        return (
+            self._should_stop()
+            or decisions.paused() is not None
+            or len(decisions.rollbacks()) > self._broadcasts.decided
+            or decisions.departed() != self._departed
+        )
+
+    def _note_who_left(self, record: dict[str, Any]) -> None:
+        for site, why in record["missing"].items():
+            if why.startswith(HAS_LEFT) and site not in self.decisions.departed():
+                reason = why.removeprefix(HAS_LEFT).strip(": ")
+                self.decisions.record(Decision(kind=LEFT, reason=reason, by=site, site=site))
+                self._notice(f"{site} has left the study: {reason}")
+
     def _train(self, server: State, first_round: int) -> bool:
         self._server = server
-        if first_round < self.task.round_count and self._should_stop():
-            return False
+        if (why := self.decisions.stopped()) is not None:
+            self._notice(f"stopped after round {first_round}: {why}")
+            return True
+        if first_round < self.task.round_count:
+            if self._must_end():
+                return False
+            require_quorum(self.study, self._departed)
         rounds = self.recorder.rounds(self.engine, server, first_round)
         for self._server, record in rounds:
             for notice in bound_notices(record):
                 self._notice(notice)
             self._observe(record)
-            if self._should_stop() and record["round"] < self.task.round_count:
+            self._note_who_left(record)
+            if (why := self.decisions.stopped()) is not None:
+                self._notice(f"stopped after round {record['round']}: {why}")
+                return True
+            if self._must_end() and record["round"] < self.task.round_count:
                 return False
         return True
 
@@ -220,6 +258,8 @@ class ServerRun:
             )
         logits = self._logits(server)
         result = study_result(self.study, history, self._report(logits), missed)
+        result |= {"contributions": contributions(self.study, history, self.decisions.departed())}
+        result |= {} if self.decisions.stopped() is None else {"stopped": self.decisions.stopped()}
         result |= {} if served is None else {"served": dict(served.facts)}
         write_json(self.folder.result, result | self._intervals(logits, rounds))
         self._write_report()
@@ -254,35 +294,3 @@ class ServerRun:
     def _notice(self, text: str, **facts: Any) -> None:
         log.warning("%s", text)
         self._observe({"notice": text, **facts})
-
-
-def survey_notices(study: Study, audit_log: Path) -> list[str]:
-    """Return one sentence for each site that missed the survey, if the method needs its answer.
-
-    The server's audit log says who answered: it also covers earlier jobs of the study.
-    """
-    method = study.recipe.method
-    asked = {**method.survey(example_data(study.task))}
-    asked.pop(ANNOTATORS_PART, None)
-    if not asked:
-        return []
-    answered, lost = _answered_survey(audit_log), "the totals lack its part"
-    if any(isinstance(part, Gather) for part in asked.values()):
-        # FedAwS, for example: the server answers each site by what that site sent.
-        lost = "it never receives what the server computes for each site from it"
-    return [
-        f"{name} missed the survey before the first round, which is not repeated. "
-        f"{type(method).__name__} asks there for {', '.join(asked)}, which stays unknown for "
-        f"{name} in this study: {lost}; start a new study to ask again"
-        for name in study.site_names
-        if name not in answered
-    ]
-
-
-def _answered_survey(audit_log: Path) -> set[str]:
-    events, _ = read_events(audit_log)
-    return {
-        event["site"]
-        for event in events
-        if (event.get("event"), event.get("kind")) == ("received", "survey")
-    }

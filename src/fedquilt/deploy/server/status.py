@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from fedquilt.deploy.server.decisions import Decisions
 from fedquilt.deploy.study import Study
 from fedquilt.runs.run_folder import RunFolder
 
@@ -22,6 +24,7 @@ class Outcome(Enum):
     """How a job ended; the values are sent to the coordinator."""
 
     DONE = "done"  # all rounds are done and the result is written
+    PAUSED = "paused"  # by the coordinator, after a whole round
     CUT = "cut"  # stopped by the coordinator after a whole round, for a new job to resume
     TOO_FEW = "too few sites"  # no quorum; the round can be repeated when sites are back
     HALTED = "halted"  # an error that a person has to fix
@@ -36,11 +39,16 @@ class Status:
         self._facts: dict[str, Any] = {"round": 0, "outcome": None, "missing_since": {}}
 
     def begin(
-        self, study: Study, present: Sequence[str], records: Sequence[dict[str, Any]] = ()
+        self,
+        study: Study,
+        present: Sequence[str],
+        records: Sequence[dict[str, Any]] = (),
+        decided: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """Start with the sites in the job and the round records of earlier jobs."""
-        now, before = time.time(), progress_from(study, records)
-        absent = [name for name in study.site_names if name not in present]
+        """Start with the sites in the job, and the rounds and decisions of before."""
+        now, before = time.time(), progress_from(study, records) | dict(decided)
+        gone = decided.get("departed", {})
+        absent = [name for name in study.site_names if name not in present and name not in gone]
         since = before["missing_since"]
         with self._lock:
             self._facts |= before | {
@@ -81,6 +89,7 @@ def progress_on_disk(study: Study, run: Path) -> dict[str, Any]:
     folder = RunFolder(run)
     facts = progress_from(study, folder.history.read())
     return facts | {
+        **Decisions(run).facts(),
         "outcome": "done" if folder.result.exists() else None,
         "is_begun": folder.recipe.exists(),
     }
@@ -125,7 +134,8 @@ def current_status(
     """
     facts = on_disk
     if job_status is not None and "in_job" in job_status:
-        facts = job_status
+        decided = ("paused", "stopped", "departed", "rollbacks")
+        facts = job_status | {key: on_disk[key] for key in decided if key in on_disk}
     elif on_disk["outcome"] is None:
         facts = on_disk | {"outcome": without_job}
     return {**facts, "connected": sorted(connected)}
@@ -148,6 +158,9 @@ def status_lines(facts: dict[str, Any]) -> list[str]:
         clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
         back = "; connected again" if name in facts["connected"] else ""
         lines.append(f"missing: {name} since {clock} ({facts['missing'].get(name, '?')}{back})")
+    lines += [f"takes no part: {name} ({why})" for name, why in facts.get("departed", {}).items()]
+    if facts.get("paused"):
+        lines.append(f"paused: {facts['paused']}; go on with `fedquilt deploy resume`")
     lines += [f"notice: {notice}" for notice in facts.get("notices", ())]
     if last:
         lines.append(f"training {_loss(last)}, last round {last['seconds']:.1f} s")

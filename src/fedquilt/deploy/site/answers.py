@@ -37,7 +37,6 @@ class Answered:
     judged_count: int = 0  # all validations, those of another network after the same round included
     survey: str | None = None  # the data that the survey was answered for
     norm: float | None = None  # of the weights received last
-    left: str | None = None  # why the site left the study
 
 
 class Answers:
@@ -47,13 +46,6 @@ class Answers:
         self._path = folder / ANSWERS_FILE
         self._budget = rounds + EXTRA_ANSWERS if budget is None else budget
         self.so_far = self._read()
-
-    def check_open(self) -> None:
-        if self.so_far.left is not None:
-            raise RefusedRequest(f"this site has left the study: {self.so_far.left}")
-
-    def leave(self, reason: str) -> None:
-        self._write(replace(self.so_far, left=reason))
 
     def survey(self, data: str) -> None:
         """Record a survey, or raise RefusedRequest if it was answered for other data."""
@@ -135,6 +127,7 @@ class Answers:
             if digest != _digest(content):
                 raise ValueError("it was altered")
             rollbacks = tuple(Rollback(**each) for each in content.pop("rollbacks"))
+            content.pop("left", None)  # of an earlier fedquilt
             for name in {"history", "rounds", "judged"} & content.keys():
                 content[name] = tuple(content[name])
             return Answered(**content | {"rollbacks": rollbacks})

@@ -36,6 +36,7 @@ from fedquilt.deploy.secure.site_half import RefusedSum
 from fedquilt.deploy.site.answers import RefusedRequest
 from fedquilt.deploy.site.data import SiteData
 from fedquilt.deploy.site.judge import SiteJudge
+from fedquilt.deploy.site.leaving import check_takes_part
 from fedquilt.deploy.site.masked_update import round_vector, survey_vector
 from fedquilt.deploy.site.memory import SiteMemory
 from fedquilt.deploy.site.model import KeptModel, model_at
@@ -67,6 +68,7 @@ class SiteClient:
         self._study, self._data, self._audit_log = study, data.training, audit_log
         self._data_hash = data_hash
         self._states, self._model, self._answers = memory.states, memory.model, memory.answers
+        self._folder = memory.folder
         self._policy = policy.tightened(SitePolicy(min_cell=study.recipe.min_cell))
         self._transforms = (self._policy,)
         # The server sends all weights, so a site does not need the pretrained file.
@@ -222,7 +224,7 @@ class SiteClient:
         kind = facts.get("kind")
         if not isinstance(kind, str) or kind not in self._handlers:
             raise RefusedRequest(f"unknown request {shown(kind, limit=40)!r}")
-        self._answers.check_open()
+        check_takes_part(self._folder)
         recipe = self._study.recipe
         refusal = self._policy.refuses_method(recipe.method)
         refusal = refusal or self._policy.refuses_summation(recipe.summation)

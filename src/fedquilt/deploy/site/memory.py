@@ -21,6 +21,7 @@ class SiteMemory:
     model: SiteModel
     answers: Answers
     sums: StoredSumRecord
+    folder: Path
 
     @classmethod
     def of(cls, folder: Path, study: Study, policy: SitePolicy) -> SiteMemory:
@@ -29,4 +30,5 @@ class SiteMemory:
             SiteModel(folder),
             Answers(folder, study.recipe.rounds, policy.max_answers),
             StoredSumRecord(folder),
+            folder,
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.remote_sites import CallingChannel, make_engine, make_sites, make_study
+from support.remote_sites import make_sites, make_study
 from support.tiny_federation import make_method
 
 from fedquilt.core.errors import UserError
@@ -21,7 +21,6 @@ from fedquilt.deploy.server.broadcast_log import REPEATED, BroadcastLog
 from fedquilt.deploy.site.answers import ANSWERS_FILE, Answers, RefusedRequest
 from fedquilt.models.network import read_weights
 from fedquilt.privacy.site_policy import SitePolicy
-from fedquilt.training.rounds import run_rounds, start_server
 
 ONE, TWO, THREE = ("1" * 64, "2" * 64, "3" * 64)
 
@@ -144,17 +143,6 @@ def test_a_request_larger_than_the_network_needs_is_not_read(asked: Any) -> None
     assert "bytes; for the study's network" in reply.facts["text"]
 
 
-def test_a_left_study_is_not_answered(tmp_path: Path) -> None:
-    study = make_study(make_method("fedavg"), quorum=2)
-    sites = make_sites(study, tmp_path)
-    sites["site-1"]._answers.leave("our ethics board withdrew its consent")
-    engine = make_engine(study, CallingChannel(sites), tmp_path)
-    server = start_server(study.recipe.method, study.task, engine)
-    (first, *_) = run_rounds(study.recipe.method, study.task, engine, server)
-    assert first.cohort == ("site-0", "site-2")
-    assert "has left the study: our ethics board" in engine.last_exchange.missing["site-1"]
-
-
 def test_validations_have_a_budget_of_their_own(tmp_path: Path) -> None:
     answers = Answers(tmp_path, 3, budget=1)
     answers.record(Lineage((ONE,)), 1, TWO, 1.0, kind="validate")
@@ -175,6 +163,7 @@ def test_answers_of_an_earlier_version_are_read(tmp_path: Path) -> None:
     content = json.loads(path.read_text())
     for name in ("digest", "judged", "judged_count"):
         del content[name]
+    content["left"] = None
     text = json.dumps(content, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
     path.write_text(json.dumps(content | {"digest": digest}))

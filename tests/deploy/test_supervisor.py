@@ -61,13 +61,15 @@ class ScriptedSession:
 
     def __init__(self, *jobs: list[dict[str, Any]], begun: bool = False) -> None:
         self._jobs, self._begun = list(jobs), begun
+        self.paused: list[str] = []
         self.wanted: list[str] = []
 
     def connect(self, seconds: float) -> None:
         pass
 
     def progress(self) -> dict[str, Any]:
-        return {"is_begun": self._begun, "round": 2, "rounds": 3}
+        decided = {"paused": self.paused.pop() if self.paused else None, "departed": {}}
+        return {"is_begun": self._begun, "round": 2, "rounds": 3, **decided}
 
     def connected_sites(self) -> set[str]:
         return {"site-0", "site-1", "site-2"}
@@ -138,3 +140,29 @@ def test_an_existing_run_is_not_overwritten() -> None:
     supervisor = Supervisor(make_study(make_method("fedavg")), session, print)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="already holds a run of tiny, 2 of 3 rounds; resume it"):
         supervisor.run(resume=False)
+
+
+def test_a_paused_study_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("POLL_SECONDS", "PAUSED_POLL_SECONDS"):
+        monkeypatch.setattr(f"fedquilt.deploy.nvflare.supervisor.{name}", 0.0)
+    session = ScriptedSession(
+        [_status(1, None), _status(1, Outcome.PAUSED)], [_status(3, Outcome.DONE)]
+    )
+    session.paused = ["lunch", "lunch"]
+    lines: list[str] = []
+    Supervisor(make_study(make_method("fedavg")), session, lines.append).run(resume=True)  # type: ignore[arg-type]
+    assert session.paused == []
+    assert lines.count("paused: lunch; waiting for `fedquilt deploy resume`") == 1
+
+
+def test_rounds_after_going_back_are_reported_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedquilt.deploy.nvflare.supervisor.POLL_SECONDS", 0.0)
+    back = {"rollbacks": 1, "began_after": 1}
+    session = ScriptedSession(
+        [_status(1, None), _status(2, None), _status(2, Outcome.CUT)],
+        [_status(1, None) | back, _status(2, None) | back, _status(3, Outcome.DONE) | back],
+    )
+    lines: list[str] = []
+    Supervisor(make_study(make_method("fedavg")), session, lines.append).run(resume=False)  # type: ignore[arg-type]
+    rounds = [line.partition(" of")[0] for line in lines if line.startswith("round")]
+    assert rounds == ["round 1", "round 2", "round 2", "round 3"]

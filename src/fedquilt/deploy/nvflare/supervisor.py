@@ -45,6 +45,7 @@ class Supervisor:
     def __init__(self, study: Study, session: Session, say: Callable[[str], None]) -> None:
         self._study, self._session, self._say = study, session, say
         self._round = -1  # last round reported
+        self._rollbacks = 0  # as of the last status
         self._notices: set[str] = set()  # reported so far
 
     def run(self, *, resume: bool) -> str:
@@ -216,6 +217,8 @@ class Supervisor:
             if notice not in self._notices:
                 self._notices.add(notice)
                 self._say(f"notice: {notice}")
+        if (rollbacks := status.get("rollbacks", 0)) != self._rollbacks:
+            self._rollbacks, self._round = rollbacks, -1
         if status["round"] <= max(self._round, status.get("began_after", 0)):
             return
         self._round = status["round"]

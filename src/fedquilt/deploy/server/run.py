@@ -8,12 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.tree import Weights
-from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.deploy.audit_chain import AUDIT_FILE
 from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.channel import Channel
@@ -24,30 +20,25 @@ from fedquilt.deploy.server.declared_images import SITES_FILE, DeclaredImages
 from fedquilt.deploy.server.remaining_sites import RemainingSites, remaining_task, require_quorum
 from fedquilt.deploy.server.remote_engine import RemoteEngine
 from fedquilt.deploy.server.result import contributions, site_allocation, study_result
+from fedquilt.deploy.server.server_test import ServerTest
 from fedquilt.deploy.server.study_validation import StudyValidation
 from fedquilt.deploy.server.sum_journal import SumJournal
 from fedquilt.deploy.server.survey_notices import survey_notices
 from fedquilt.deploy.server.unannotated_rows import annotated_by
 from fedquilt.deploy.study import Study
-from fedquilt.metrics import Report, nan_to_none
-from fedquilt.metrics.evaluation import predict_logits, report_on
 from fedquilt.reports.html.card import Card, keep_card
 from fedquilt.reports.html.run_report import try_run_report
 from fedquilt.runs.assessment import GLOBAL
-from fedquilt.runs.intervals import result_intervals
 from fedquilt.runs.round_recorder import (
     SERVER,
     Record,
-    RoundMetrics,
     RoundRecorder,
     bound_notices,
 )
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.saved_models import save_models
-from fedquilt.runs.scores import MAX_BYTES, Scores, logits_size, too_large, write_scores
 from fedquilt.runs.served_models import ServedModels, choose_models
 from fedquilt.training.agreed_bounds import undefended_notice
-from fedquilt.training.client import Workspace
 from fedquilt.training.method import State
 from fedquilt.training.rounds import start_server
 
@@ -79,8 +70,6 @@ class ServerRun:
         self.task = study.task
         self._channel, self._observe, self._should_stop = channel, observe, should_stop
         self._cache = folder / "cache" if cache is None else cache
-        self._test: MultiLabelDataset | None = None
-        self._workspace: Workspace | None = None
         self.decisions = Decisions(folder)
         self._departed = self.decisions.departed()  # before this job
 
@@ -92,6 +81,7 @@ class ServerRun:
             audit_log = AuditLog(self.folder.path / AUDIT_FILE)
             self._images = DeclaredImages(self.study, self.folder.path / SITES_FILE)
             self._broadcasts = BroadcastLog(self.folder.path / BROADCASTS_FILE)
+            self._test = ServerTest(self.study, self._cache)
             remaining = remaining_task(self.study, self._departed)
             self.engine = RemoteEngine(
                 self.study,
@@ -107,15 +97,12 @@ class ServerRun:
                 recipe,
                 remaining,
                 self.folder,
-                evaluate=self._evaluate,
+                evaluate=self._test.evaluate,
                 validate=StudyValidation(self.study, self.engine).validate,
                 further_facts=self._exchange_facts,
                 checkpoint_every=1,  # whatever the recipe says: sites keep a few rounds' states
             )
             self.recorder.checkpoints.kept = self.study.rules.kept_rounds
-            if self.study.evaluate_on_server:
-                self._test = recipe.data.load(self._cache).test
-                self._workspace = Workspace.of(self.task, torch.device("cpu"))
             server, first_round = self._restore()
             if not self._train(server, first_round):
                 return False
@@ -191,45 +178,6 @@ class ServerRun:
                 return False
         return True
 
-    def _logits(self, server: State) -> Tensor | None:
-        """Return the logits (N, C) of the server's test images, if it has any, and a model."""
-        weights = self.study.recipe.method.global_weights(server)
-        if self._test is None or self._workspace is None or weights is None:
-            return None
-        return predict_logits(
-            self._workspace.forward,
-            weights,
-            self._test.images,
-            self.task,
-            batch_size=self.study.recipe.evaluation.batch_size,
-            device=self._workspace.device,
-        )
-
-    def _report(self, logits: Tensor | None) -> Report | None:
-        if self._test is None or logits is None:
-            return None
-        return report_on(torch.sigmoid(logits), self._test, self.study.recipe.evaluation)
-
-    def _intervals(self, logits: Tensor | None, rounds: int) -> dict[str, Any]:
-        """Return the intervals for the result, and keep the scores they are computed from."""
-        if self._test is None or logits is None:
-            return {}
-        recipe = self.study.recipe
-        scores = Scores.of(self._test, {GLOBAL: logits}, part="test", round_count=rounds)
-        size = logits_size(len(logits), len(self.task.classes), models=1)
-        if size > MAX_BYTES:
-            self._notice(too_large(self.folder.path, size))
-        else:
-            write_scores(self.folder.path, scores)
-        return result_intervals(scores, recipe.evaluation, recipe.seed)
-
-    def _evaluate(self, server: State) -> RoundMetrics | None:
-        report = self._report(self._logits(server))
-        if report is None:
-            return None
-        per_class = dict(zip(report.classes, report.per_class["auc"]))
-        return RoundMetrics(nan_to_none(dict(report.averages)), nan_to_none(per_class))
-
     def _exchange_facts(self) -> Record:
         """What went over the network, instead of the sizes of tensors, and who was missing."""
         last, validation = self.engine.last_exchange, self.engine.last_validation
@@ -256,12 +204,15 @@ class ServerRun:
             self._notice(
                 f"{name} did not receive the final model ({why}); it has an earlier round's"
             )
-        logits = self._logits(server)
-        result = study_result(self.study, history, self._report(logits), missed)
+        logits = self._test.logits(server)
+        result = study_result(self.study, history, self._test.report(logits), missed)
         result |= {"contributions": contributions(self.study, history, self.decisions.departed())}
         result |= {} if self.decisions.stopped() is None else {"stopped": self.decisions.stopped()}
         result |= {} if served is None else {"served": dict(served.facts)}
-        write_json(self.folder.result, result | self._intervals(logits, rounds))
+        write_json(
+            self.folder.result,
+            result | self._test.intervals(logits, rounds, self.folder.path, self._notice),
+        )
         self._write_report()
 
     def _served(self, weights: Weights, trained: int) -> ServedModels:

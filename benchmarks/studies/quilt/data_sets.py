@@ -32,6 +32,7 @@ from fedquilt.data.sources.digits_mosaic.load import DigitsMosaic
 from fedquilt.data.sources.folder.load import Folder
 
 Bytes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
 PARTS = {"train": 900, "validation": 250, "test": 250}  # photographs of each class
 CANVASES = {"train": (830, 100), "validation": (120, 12), "test": (160, 16)}  # singles, pairs
 SIZE = 32  # pixels per side of the canvases, half of what is painted
@@ -77,11 +78,24 @@ def scenes(folder: Path, seed: int, part: str) -> Splits:
 
 def radiographs(folder: Path, seed: int, part: str) -> Splits:
     """The six most frequent findings, split by patient; grey values in three channels."""
-    with np.load(folder / "nih.npz") as stored:
-        columns = [list(stored["classes"]).index(name) for name in FREQUENT]
-        pixels = np.repeat(stored["images"][:, None], 3, axis=1)
-        labels, patients = stored["labels"][:, columns], stored["patient"]
-    return _split(pixels, labels, FREQUENT, patients, seed, part, held_out=HELD_OUT)
+    stored, labels = _findings(folder)
+    pixels = np.repeat(stored["images"][:, None], 3, axis=1)
+    return _split(pixels, labels, FREQUENT, stored["patient"], seed, part, held_out=HELD_OUT)
+
+
+def tested_radiographs(folder: Path, seed: int) -> tuple[Bytes, npt.NDArray[np.int64], int]:
+    """Labels and patients of the test images; patients are numbered alike for every seed."""
+    stored, labels = _findings(folder)
+    patients = np.unique(stored["patient"], return_inverse=True)[1]
+    _, tested = _drawn(labels, patients, seed, "test", HELD_OUT)
+    return labels[tested], patients[tested], int(patients.max()) + 1
+
+
+def _findings(folder: Path) -> tuple[dict[str, npt.NDArray[Any]], Bytes]:
+    with np.load(folder / "nih.npz") as file:
+        stored = {name: file[name] for name in ("images", "labels", "classes", "patient")}
+    columns = [list(stored["classes"]).index(name) for name in FREQUENT]
+    return stored, stored["labels"][:, columns]
 
 
 def digits(folder: Path, seed: int, part: str) -> Splits:
@@ -98,6 +112,16 @@ def _split(
     part: str,
     held_out: float,
 ) -> Splits:
+    trained, tested = _drawn(labels, patients, seed, part, held_out)
+    return Splits(
+        train=_complete(pixels[trained], labels[trained], names, "train"),
+        test=_complete(pixels[tested], labels[tested], names, part),
+    )
+
+
+def _drawn(
+    labels: Bytes, patients: npt.NDArray[np.int64], seed: int, part: str, held_out: float
+) -> tuple[Mask, Mask]:
     """Hold out a share of the patients for testing, and as many of the others for validation.
 
     Patients are drawn anew until every class has positives everywhere.
@@ -112,13 +136,8 @@ def _split(
         tested = place < count if part == "test" else (place >= count) & (place < 2 * count)
         trained = place >= (count if part == "test" else 2 * count)
         if min(labels[rows].sum(0).min() for rows in (trained, tested)) >= FEWEST:
-            break
-    else:
-        raise ValueError(f"no split with {FEWEST} positives of every class in {ATTEMPTS} draws")
-    return Splits(
-        train=_complete(pixels[trained], labels[trained], names, "train"),
-        test=_complete(pixels[tested], labels[tested], names, part),
-    )
+            return trained, tested
+    raise ValueError(f"no split with {FEWEST} positives of every class in {ATTEMPTS} draws")
 
 
 def _complete(

@@ -1,0 +1,288 @@
+"""Tables and pictures of the study, from the rows that runs wrote.
+
+    python -m benchmarks.studies.quilt.tables --runs FOLDER [FOLDER ...] [--folder carry/22]
+
+A row's difference from FedAvg-PL, and QUILT's from every row, are paired by seed: a t interval, and
+Holm's correction over the rows of a problem. With the carried data also the radiographs' intervals
+for other patients. Ranks and critical difference count the problems in which every row ran.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.result_csv import write_results
+from benchmarks.studies.quilt.data_sets import tested_radiographs
+from benchmarks.studies.quilt.one_run import AVERAGE, GLOBAL
+from benchmarks.studies.quilt.plan import DECIDING, DIGITS, MAIN, RADIOGRAPHS, SCENES
+from fedquilt.metrics.across_data_sets import friedman
+from fedquilt.metrics.across_seeds import seed_difference, variance_with_seeds
+from fedquilt.metrics.labelled_images import LabelledImages
+from fedquilt.metrics.paired import holm, normal_difference
+from fedquilt.metrics.placements import sum_of_squares
+from fedquilt.reports.data_set_comparison import save_rank_picture
+from fedquilt.reports.style import line_style, new_figure, picture_style, prepare_round_axes, save
+
+METRICS = ("macro_auc", "map", "bacc")
+BASE, OURS, BOUND = "FedAvg-PL", "QUILT", "full labels"
+PICTURES = Path(__file__).parents[3] / "docs" / "pictures"
+Row = dict[str, str]
+Values = dict[str, dict[str, dict[int, float]]]  # problem -> row -> seed -> a metric in percent
+
+
+def read(folders: Iterable[Path]) -> list[Row]:
+    """The rows of all folders; a problem that was run for other than its rounds names them."""
+    rows = []
+    for folder in folders:
+        with (folder / "quilt_runs.csv").open(newline="", encoding="utf-8") as file:
+            rows += [row | {"folder": str(folder)} for row in csv.DictReader(file)]
+    usual = {DIGITS: "40"}
+    for row in rows:
+        if row["phase"] == "final" and row["rounds"] != usual.get(row["problem"], row["rounds"]):
+            row["problem"] += f", {row['rounds']} rounds"
+    return rows
+
+
+def values(rows: Sequence[Row], metric: str, served: str = GLOBAL) -> Values:
+    found: Values = {}
+    for row in _last(rows, served):
+        of_row = found.setdefault(row["problem"], {}).setdefault(row["row"], {})
+        of_row[int(row["seed"])] = float(row[metric])
+    return found
+
+
+def _last(rows: Sequence[Row], served: str = GLOBAL) -> list[Row]:
+    return [
+        row
+        for row in rows
+        if (row["phase"], row["served"], row["round"]) == ("final", served, row["rounds"])
+    ]
+
+
+def means(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """A row per problem and method: metrics over seeds, share of the gap closed, and costs."""
+    of_metric = {metric: values(rows, metric) for metric in METRICS}
+    averaged = {metric: values(rows, metric, AVERAGE) for metric in METRICS}
+    table = []
+    for problem, methods in of_metric["macro_auc"].items():
+        for name, by_seed in methods.items():
+            runs = [row for row in _last(rows) if (row["problem"], row["row"]) == (problem, name)]
+            line: dict[str, Any] = {
+                "problem": problem,
+                "row": name,
+                "rate": runs[0]["rate"],
+                "seeds": len(by_seed),
+            }
+            for metric in METRICS:
+                found = [*of_metric[metric][problem][name].values()]
+                line[metric] = round(fmean(found), 2)
+                line[f"{metric}_sd"] = round(stdev(found), 2) if len(found) > 1 else ""
+                served = [*averaged[metric][problem][name].values()]
+                line[f"{metric}_of_average"] = round(fmean(served), 2)
+            for metric in METRICS[:2]:
+                line[f"gap_closed_{metric}"] = _gap_closed(of_metric[metric][problem], name)
+            for cost in ("bytes_up", "seconds_in_rounds", "memory_MiB"):
+                known = [float(run[cost]) for run in runs if run[cost]]
+                line[cost] = round(fmean(known), 1) if known else ""
+            line["trained_on"] = "; ".join(sorted({run["hardware"] for run in runs}))
+            table.append(line)
+    return table
+
+
+def kept(rows: Sequence[Row]) -> list[Row]:
+    """The rows as they are committed: without scores, and classes after the last round only."""
+    per_class = ("auc_per_class", "ap_per_class")
+    return [
+        {
+            name: "" if name in per_class and row["round"] != row["rounds"] else value
+            for name, value in row.items()
+            if name not in ("folder", "scores_at", "scores_shape")
+        }
+        for row in rows
+    ]
+
+
+def _gap_closed(methods: Mapping[str, Mapping[int, float]], name: str) -> float | str:
+    """The share of the way from FedAvg-PL to full labels, over the seeds that all three have."""
+    if not {BASE, BOUND} <= methods.keys():
+        return ""
+    seeds = methods[name].keys() & methods[BASE].keys() & methods[BOUND].keys()
+    ours, base, bound = (sum(methods[each][seed] for seed in seeds) for each in (name, BASE, BOUND))
+    return round((ours - base) / (bound - base), 3) if bound != base else ""
+
+
+def differences(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Paired by seed: every row minus FedAvg-PL, and QUILT minus every row."""
+    table = []
+    for metric in METRICS:
+        for problem, methods in values(rows, metric).items():
+            rivals = [name for name in methods if name not in (BASE, BOUND)]
+            families = (
+                [(name, BASE) for name in rivals if BASE in methods],
+                [(OURS, name) for name in rivals if name != OURS and OURS in methods],
+            )
+            for pairs in families:
+                found = [
+                    seed_difference(_paired(methods[ours], methods[theirs]))
+                    for ours, theirs in pairs
+                ]
+                corrected = holm([each.p for each in found])
+                for (ours, theirs), each, p in zip(pairs, found, corrected):
+                    table.append(
+                        {
+                            "problem": problem,
+                            "metric": metric,
+                            "row": ours,
+                            "against": theirs,
+                            "seeds": len(each.values),
+                            "better_on": sum(value > 0 for value in each.values),
+                            "mean": round(each.mean, 2),
+                            "low": round(each.low, 2),
+                            "high": round(each.high, 2),
+                            "p": f"{each.p:.3g}",
+                            "p_holm": f"{p:.3g}",
+                        }
+                    )
+    return table
+
+
+def _paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
+    return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+
+
+def over_patients(rows: Sequence[Row], folder: Path) -> list[dict[str, Any]]:
+    """QUILT minus every row on the radiographs, with an interval for other patients and seeds.
+
+    A patient whose images several seeds tested counts with the mean of what it adds.
+    """
+    chosen = [row for row in _last(rows) if row["problem"] == RADIOGRAPHS]
+    gathered: dict[str, dict[int, Any]] = {}
+    everyone = 0
+    for row in chosen:
+        labels, patients, everyone = tested_radiographs(folder, int(row["seed"]))
+        images = LabelledImages(labels, np.ones_like(labels, dtype=bool), patients)
+        scores = _scores(row)
+        gathered.setdefault(row["row"], {})[int(row["seed"])] = [
+            *(each for each in images.influences([scores]))
+        ]
+    table: list[dict[str, Any]] = []
+    for name, by_seed in gathered.items():
+        if name in (OURS, BOUND) or OURS not in gathered:
+            continue
+        seeds = sorted(by_seed.keys() & gathered[OURS].keys())
+        gaps, added = [], np.zeros(everyone)
+        for seed in seeds:
+            pairs = [*zip(gathered[OURS][seed], by_seed[seed])]
+            gaps.append(100 * fmean(ours.auc - theirs.auc for ours, theirs in pairs))
+            gap = np.mean([ours.of_patients - theirs.of_patients for ours, theirs in pairs], axis=0)
+            added[: len(gap)] += 100 * gap / len(seeds)
+        found = normal_difference(fmean(gaps), variance_with_seeds(gaps, sum_of_squares(added)))
+        table.append(
+            {
+                "problem": RADIOGRAPHS,
+                "metric": "macro_auc",
+                "row": OURS,
+                "against": name,
+                "seeds": len(seeds),
+                "patients": int((added != 0).sum()),
+                "mean": round(found.value, 2),
+                "low": round(found.low, 2),
+                "high": round(found.high, 2),
+                "p": f"{found.p:.3g}",
+            }
+        )
+    for line, p in zip(table, holm([float(line["p"]) for line in table])):
+        line["p_holm"] = f"{p:.3g}"
+    return table
+
+
+def _scores(row: Row) -> Any:
+    shape = tuple(map(int, row["scores_shape"].split("x")))
+    with (Path(row["folder"]) / "quilt_scores.f16").open("rb") as file:
+        file.seek(int(row["scores_at"]))
+        read = file.read(2 * int(np.prod(shape)))
+    return np.frombuffer(read, dtype=np.float16).reshape(shape).astype(np.float64)
+
+
+def ranks(rows: Sequence[Row], metric: str) -> dict[str, Any] | None:
+    """Friedman's test over the problems in which every deciding row (but the bound) ran."""
+    rivals = [name for name in DECIDING if name != BOUND]
+    table = {
+        problem: {name: fmean(methods[name].values()) for name in rivals}
+        for problem, methods in values(rows, metric).items()
+        if set(rivals) <= methods.keys()
+    }
+    if len(table) < 2:
+        return None
+    found = friedman([[row[name] for name in rivals] for row in table.values()])
+    return {
+        "data_sets": table,
+        "mean_ranks": dict(zip(rivals, found.mean_ranks)),
+        "critical_difference": found.critical_difference,
+        "words": f"{len(table)} problems",
+        "p": found.f_p,
+    }
+
+
+def save_curves(rows: Sequence[Row], path: Path) -> None:
+    """Draw AUC and mAP over rounds, the mean of the seeds, for up to three problems."""
+    shown = [p for p in (MAIN, SCENES, DIGITS) if any(row["problem"] == p for row in rows)]
+    with picture_style():
+        figure = new_figure(9, 2.9 * len(shown) + 0.6)
+        grid = figure.subplots(len(shown), 2, squeeze=False)
+        for problem, pair in zip(shown, grid):
+            for axes, metric, heading in zip(pair, METRICS, ("AUC", "mAP")):
+                prepare_round_axes(axes, f"{problem}: {heading} (%)")
+                for position, name in enumerate(DECIDING):
+                    points: dict[int, list[float]] = {}
+                    for row in rows:
+                        key = (row["phase"], row["problem"], row["row"], row["served"])
+                        if key == ("final", problem, name, GLOBAL):
+                            points.setdefault(int(row["round"]), []).append(float(row[metric]))
+                    at = sorted(points)
+                    look = line_style(position, len(at))
+                    axes.plot(at, [fmean(points[r]) for r in at], label=name, **look)
+        handles = grid[0][0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside lower left", ncols=4)
+        save(figure, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=Path, nargs="+", required=True)
+    parser.add_argument("--folder", type=Path, help="of data_sets, for intervals over patients")
+    options = parser.parse_args()
+    rows = read(options.runs)
+    write_results("studies/quilt_runs", [], earlier=kept(rows))
+    write_results("studies/quilt", means(rows))
+    write_results("studies/quilt_differences", differences(rows))
+    if options.folder:
+        write_results("studies/quilt_patients", over_patients(rows, options.folder))
+    written = []
+    for metric in METRICS[:2]:
+        if (found := ranks(rows, metric)) is None:
+            continue
+        written += [
+            {"metric": metric, "problem": problem, **row}
+            for problem, row in found["data_sets"].items()
+        ]
+        facts = {
+            "critical_difference": found["critical_difference"],
+            "iman_davenport_p": found["p"],
+        }
+        written.append({"metric": metric, "problem": "mean rank", **found["mean_ranks"], **facts})
+        if len(found["data_sets"]) >= 5:
+            save_rank_picture(found, PICTURES / f"quilt_ranks_{metric}.png")
+    write_results("studies/quilt_ranks", written)
+    save_curves(rows, PICTURES / "quilt_curves.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""The study of QUILT: which job is next, what a cut study keeps, and its tables, by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.studies.quilt.data_sets import _drawn
+from benchmarks.studies.quilt.one_run import GLOBAL, Job
+from benchmarks.studies.quilt.plan import BEST, IDEAS, MAIN, Part
+from benchmarks.studies.quilt.problems import PROBLEMS
+from benchmarks.studies.quilt.runs import CANDIDATES, Study
+from benchmarks.studies.quilt.tables import differences, means, read
+
+RATES = PROBLEMS[MAIN].rates
+PLAN = (
+    Part("tuning", MAIN, ("QUILT",), 40),
+    Part("final", MAIN, ("QUILT",), seeds=(1,)),
+    Part("screening", MAIN, tuple(CANDIDATES)),
+    Part("final", MAIN, (BEST,), seeds=(1,)),
+)
+
+
+def _row(job: Job, auc: float, precision: float = 50.0, **facts: object) -> dict[str, object]:
+    made = {"macro_auc": auc, "map": precision, "bacc": 60.0, "round": job.rounds}
+    costs = {"bytes_up": 8, "seconds_in_rounds": 2.0, "memory_MiB": "", "hardware": "cpu"}
+    classes = {"auc_per_class": "", "ap_per_class": ""}
+    return {**vars(job), **made, "served": GLOBAL, **costs, **classes, **facts}
+
+
+def _tuning(rate: float) -> Job:
+    return Job(phase="tuning", problem=MAIN, row="QUILT", seed=100, rounds=40, rate=rate)
+
+
+def _next(study: Study) -> Job | None:
+    return next((job for job in study.jobs(PLAN) if job and job not in study.finished), None)
+
+
+def test_final_runs_wait_for_all_rates_and_take_the_best(tmp_path: Path) -> None:
+    study = Study(tmp_path, {"date": "today"})
+    for rate, auc in zip(RATES[:-1], (70.0, 80.0)):
+        study.keep([_row(_tuning(rate), auc)], torch.zeros(2, 3).half())
+        assert study.rate(MAIN, "QUILT") is None
+    assert _next(study) == _tuning(RATES[-1])
+    study.keep([_row(_tuning(RATES[-1]), 75.0)], torch.zeros(2, 3).half())
+    assert study.rate(MAIN, "QUILT") == RATES[1]
+    assert _next(study) == Job(
+        phase="final", problem=MAIN, row="QUILT", seed=1, rounds=80, rate=RATES[1]
+    )
+
+
+def test_an_interrupted_study_goes_on_where_it_was(tmp_path: Path) -> None:
+    study = Study(tmp_path, {"date": "today"})
+    for rate, auc in zip(RATES, (70.0, 60.0, 65.0)):
+        study.keep([_row(_tuning(rate), auc)], torch.zeros(2, 3).half())
+    again = Study(tmp_path, {})
+    assert again.finished == study.finished
+    assert again.rate(MAIN, "QUILT") == RATES[0]
+    assert (tmp_path / "quilt_scores.f16").stat().st_size == 3 * 2 * 3 * 2
+
+
+def test_the_best_idea_is_known_once_all_were_screened(tmp_path: Path) -> None:
+    study = Study(tmp_path, {})
+    for place, name in enumerate(CANDIDATES):
+        assert study.best_candidate(MAIN) is None
+        job = Job(phase="screening", problem=MAIN, row=name, seed=100, rounds=80, rate=1e-3)
+        study.keep([_row(job, 70.0 + (name == IDEAS[2]) + place / 100)], torch.zeros(1).half())
+    assert study.best_candidate(MAIN) == IDEAS[2]
+
+
+def test_tables_by_hand(tmp_path: Path) -> None:
+    # QUILT minus FedAvg-PL is 1, 2 and 3: mean 2, sd 1, error 1 / sqrt(3), t(2) at 97.5 % 4.3027.
+    # Of the gap of 8 to full labels a quarter is closed.
+    study = Study(tmp_path, {})
+    aucs = {"FedAvg-PL": (80, 81, 82), "QUILT": (81, 83, 85), "full labels": (88, 89, 90)}
+    for name, found in aucs.items():
+        for seed, auc in enumerate(found):
+            job = Job(phase="final", problem=MAIN, row=name, seed=seed, rounds=80, rate=1e-3)
+            rows = [_row(job, auc), _row(job, auc, served="average")]
+            study.keep(rows, torch.zeros(1).half())
+    rows = read([tmp_path])
+    [ours] = [line for line in means(rows) if line["row"] == "QUILT"]
+    assert (ours["seeds"], ours["macro_auc"], ours["macro_auc_sd"]) == (3, 83.0, 2.0)
+    assert ours["gap_closed_macro_auc"] == 0.25
+    [found] = [line for line in differences(rows) if line["metric"] == "macro_auc"]
+    assert (found["row"], found["against"], found["better_on"]) == ("QUILT", "FedAvg-PL", 3)
+    half = 4.3027 / 3**0.5
+    assert (found["mean"], found["low"], found["high"]) == pytest.approx(
+        (2.0, 2 - half, 2 + half), abs=0.01
+    )
+
+
+def test_patients_are_on_one_side_and_every_class_on_both() -> None:
+    patients = np.repeat(np.arange(60), 3)
+    labels = (np.random.RandomState(0).rand(180, 2) < 0.3).astype(np.uint8)
+    for part in ("test", "validation"):
+        trained, tested = _drawn(labels, patients, 1, part, 0.3)
+        assert not set(patients[trained]) & set(patients[tested])
+        assert min(labels[trained].sum(0).min(), labels[tested].sum(0).min()) >= 8
+    final = _drawn(labels, patients, 1, "test", 0.3)[1]
+    assert not (final & (trained | tested)).any()

@@ -112,9 +112,8 @@ class FedAwS(WeightedAveraging):
 
     def expected_update(self, received: State, task: Task) -> Update:
         rows = torch.zeros(task.class_count, received["own"]["rows"].shape[1])
-        whole = {**received["weights"], ROWS: rows}
-        nothing = 0.0, torch.zeros(task.class_count)
-        return averaging.weight_parts(whole, self._sent(task.layout), *nothing)
+        whole, nothing = {**received["weights"], ROWS: rows}, torch.zeros(task.class_count)
+        return averaging.weight_parts(whole, self._sent(task.layout), 0.0, nothing)
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         images, owned = len(local.data.rows_with_positives), local.received["own"]["classes"]

@@ -18,19 +18,13 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.losses.cross_entropy import masked_mean
 from fedquilt.losses.distillation import squared_gap
 from fedquilt.models.teacher import ema_update
+from fedquilt.training import whole_models
 from fedquilt.training.activity import Activity, RunSize, distilled
 from fedquilt.training.advice import groups_of_all
 from fedquilt.training.averaging import WeightedAveraging, change_of
 from fedquilt.training.method import Local, State
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
-from fedquilt.training.whole_models import (
-    group_consensus,
-    mixed_models,
-    require_sample_weights,
-    whole_model,
-    whole_models,
-)
 
 LEFT_OUT = "clients left out of each group"
 
@@ -68,12 +62,12 @@ class RSCFed(WeightedAveraging):
         return ("weak", "weak")
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
-        require_sample_weights(self, "rscfed")
+        whole_models.require_sample_weights(self, "rscfed")
         draws = torch.Generator().manual_seed(task.seed).get_state()
         return super().init_server(weights, task, survey) | {"group_draws": draws}
 
     def expected_update(self, received: State, task: Task) -> Update:
-        return whole_model(received["weights"], task.layout, 0)
+        return whole_models.whole_model(received["weights"], task.layout, 0)
 
     @property
     def provenance(self) -> Mapping[str, Provenance]:
@@ -109,13 +103,14 @@ class RSCFed(WeightedAveraging):
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         change = change_of(weights, local.received["weights"])
-        return whole_model(change, local.layout, len(local.data)), local.state
+        return whole_models.whole_model(change, local.layout, len(local.data)), local.state
 
     def update(self, server: State, totals: Totals) -> State:
-        changes, images = whole_models(totals)
+        changes, images = whole_models.whole_models(totals)
         draws = torch.Generator()
         draws.set_state(server["group_draws"])
         groups = (self.group_count, self.group_size)
-        shares = group_consensus(changes, images, groups, self.distance_scale, draws)
-        change, buffers = mixed_models(server["weights"], totals, changes, shares)
+        consensus = changes, images, groups, self.distance_scale, draws
+        shares = whole_models.group_consensus(*consensus)
+        change, buffers = whole_models.mixed_models(server["weights"], totals, changes, shares)
         return self.moved(server, change, buffers) | {"group_draws": draws.get_state()}

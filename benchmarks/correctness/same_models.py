@@ -1,12 +1,12 @@
-"""Does this code train the models of an earlier commit to the bit, and go on with its runs?
+"""Does this code train the models of earlier commits to the bit, and go on with their runs?
 
-python -m benchmarks.correctness.same_models COMMIT
+python -m benchmarks.correctness.same_models COMMIT...
 
-Every method, variant and some further settings are trained for three rounds on digits by both
-commits, on the CPU. Runs that the earlier one left killed are resumed by this one; those that it
-finished are evaluated, used to predict and compared with ``fedquilt compare`` by both. Recipes must
-have the same hashes. For changes that must not change any result. The result file keeps its rows
-about other commits.
+Every method, variant and some further settings are trained for three rounds on digits by this code
+and by each commit, on the CPU. Runs that the commit left killed are resumed by this code; those
+that it finished are evaluated, used to predict and compared with ``fedquilt compare`` by both.
+Recipes must have the same hashes. For changes that must not change any result. The result file
+keeps its rows about other commits.
 """
 
 from __future__ import annotations
@@ -49,32 +49,22 @@ def includes(now: Any, before: Any) -> bool:
     return bool(now == before)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("commit", help="the earlier commit, such as HEAD~1")
-    options = parser.parse_args()
-    named = ["git", "rev-parse", "--short", options.commit]
-    commit = subprocess.run(named, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        worktree, old, new = folder / "tree", folder / "old", folder / "new"
-        old.mkdir()
-        new.mkdir()
-        subprocess.run(
-            ["git", "worktree", "add", "-q", worktree, options.commit], cwd=ROOT, check=True
-        )
-        try:
-            before = done_with(worktree / "src", "train", old)
-            opened_before = done_with(worktree / "src", "open", old)
-        finally:
-            subprocess.run(["git", "worktree", "remove", "--force", worktree], cwd=ROOT, check=True)
-        after = done_with(ROOT / "src", "train", new)
-        opened = done_with(ROOT / "src", "open", old)
-        resumed = done_with(ROOT / "src", "resume", old)
-    rows = [
+def compared(commit: str, folder: Path, after: dict[str, Row]) -> list[Row]:
+    """What became of the runs of an earlier commit; ``after`` is what this code trains."""
+    worktree, old = folder / "tree", folder / "old"
+    old.mkdir(parents=True)
+    subprocess.run(["git", "worktree", "add", "-q", worktree, commit], cwd=ROOT, check=True)
+    try:
+        before = done_with(worktree / "src", "train", old)
+        opened_before = done_with(worktree / "src", "open", old)
+    finally:
+        subprocess.run(["git", "worktree", "remove", "--force", worktree], cwd=ROOT, check=True)
+    opened = done_with(ROOT / "src", "open", old)
+    resumed = done_with(ROOT / "src", "resume", old)
+    return [
         {
             "run": run,
-            "earlier_commit": commit.strip(),
+            "earlier_commit": commit,
             "same_recipe_hash": found["recipe"] == after[run]["recipe"],
             "same_models": found["models"] == after[run]["models"],
             "resumed_to_same_models": found["models"] == resumed[run]["models"],
@@ -83,11 +73,30 @@ def main() -> None:
         }
         for run, found in before.items()
     ]
-    same = [row for row in rows if all(row[key] for key in row if key.startswith(("same", "res")))]
-    print(f"{len(same)} of {len(rows)} runs agree with {commit.strip()}")
-    others = [row for row in read_results(RESULT) if row["earlier_commit"] != commit.strip()]
-    write_results(RESULT, rows, earlier=others)
-    sys.exit(len(same) < len(rows))
+
+
+def agrees(row: Row) -> bool:
+    return all(value for key, value in row.items() if key.startswith(("same", "resumed")))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("commits", nargs="+", help="earlier commits, such as HEAD~1")
+    named = ["git", "rev-parse", "--short", *parser.parse_args().commits]
+    found = subprocess.run(named, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    differ = 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "new").mkdir()
+        after = done_with(ROOT / "src", "train", folder / "new")
+        for commit in found.split():
+            rows = compared(commit, folder / commit, after)
+            same = [row for row in rows if agrees(row)]
+            differ += len(rows) - len(same)
+            print(f"{len(same)} of {len(rows)} runs agree with {commit}", flush=True)
+            others = [row for row in read_results(RESULT) if row["earlier_commit"] != commit]
+            write_results(RESULT, rows, earlier=others)
+    sys.exit(bool(differ))
 
 
 if __name__ == "__main__":

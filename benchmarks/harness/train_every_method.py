@@ -4,8 +4,8 @@ python benchmarks/harness/train_every_method.py train|resume|open FOLDER
 
 ``train`` leaves a finished run and one that was killed after its second round, per method and case;
 ``resume`` finishes the killed ones; ``open`` evaluates the finished ones, predicts with them and
-compares each with the first. All print one JSON line per run. ``same_models`` starts this file with
-the sources of two commits, so it imports nothing else of the repository.
+compares each with the first on the same images. All print one JSON line per run. ``same_models``
+starts this file with the sources of two commits, so it imports nothing else of the repository.
 """
 
 from __future__ import annotations
@@ -118,10 +118,11 @@ def opened(path: Path, first: Path) -> dict[str, Any]:
 
 
 def open_all(folder: Path) -> None:
-    paths = sorted(folder.glob("*--finished"))
-    for path in paths:
+    first: dict[str, Path] = {}  # by data: runs on other images are not compared
+    for path in sorted(folder.glob("*--finished")):
         name = path.name.removesuffix("--finished")
-        print(json.dumps({"run": name, **opened(path, paths[0])}), flush=True)
+        data = json.dumps(json.loads((path / "recipe.json").read_text())["data"])
+        print(json.dumps({"run": name, **opened(path, first.setdefault(data, path))}), flush=True)
 
 
 def main(mode: str, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -63,6 +64,24 @@ def relation_matrix(logits: Tensor, members: Tensor, temperature: float, batch_s
     batches = zip(logits.split(batch_size), members.split(batch_size))
     matrices = [torch.sigmoid(relation_logits(*batch, temperature)) for batch in batches]
     return torch.stack(matrices).mean(0)
+
+
+def relation_rows(
+    kind: Literal["positives", "batches"],
+    logits: Tensor,
+    positives: Tensor,
+    known: Tensor,
+    temperature: float,
+    batch_size: int,
+) -> tuple[Tensor, Tensor]:
+    """FedIRM: a client's relation matrix (C, C), and each row's weight in the mean of clients.
+
+    Over all ``positives``, or as the mean over ``batches``, in which annotated classes without
+    positives have rows too.
+    """
+    whole = kind == "positives"
+    matrix = relation_matrix(logits, positives, temperature, len(logits) if whole else batch_size)
+    return matrix, (positives if whole else known).any(0) * float(len(logits))
 
 
 def relation_gap(source_logits: Tensor, target: Tensor, rows: Tensor) -> Tensor:

@@ -12,9 +12,10 @@ from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.co_occurrence import Correlation, coded_positives, correlation_of, joint_counts
-from fedquilt.methods.fedaws import ROWS, FedAwS
+from fedquilt.methods.fedaws import FedAwS
 from fedquilt.training.activity import Activity, RunSize
 from fedquilt.training.method import State
+from fedquilt.training.own_rows import ROWS
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 

@@ -11,28 +11,22 @@ import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
-from fedquilt.core.payload import Gather, Update
 from fedquilt.core.totals import Totals
-from fedquilt.core.tree import Weights, as_branch, without
-from fedquilt.data.batches import Batch, Pool
-from fedquilt.data.client_data import ClientData
+from fedquilt.core.tree import Weights
+from fedquilt.data.batches import Batch
 from fedquilt.losses.class_prior import PositiveWeight
 from fedquilt.losses.spread_out import positive_hinge, row_penalty
-from fedquilt.models.class_rows import arrange_rows, own_rows, scatter_rows
+from fedquilt.models.class_rows import arrange_rows
 from fedquilt.models.heads.sphere import on_sphere, scores_of
-from fedquilt.models.network import Layout
 from fedquilt.models.spec import ModelSpec
 from fedquilt.training import averaging
-from fedquilt.training.averaging import HeadRows, WeightedAveraging, Weighting, or_negligible
-from fedquilt.training.method import Local, Stage, State
-from fedquilt.training.provenance import Provenance
+from fedquilt.training.method import Local, State
+from fedquilt.training.own_rows import ROWS, OwnRowsAveraging
 from fedquilt.training.task import Task
-
-ROWS = "head.weight"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAwS(WeightedAveraging):
+class FedAwS(OwnRowsAveraging):
     """Clients pull features towards the rows of their own classes; the server spreads the rows.
 
     A client learns from annotated positives only; ``unannotated`` has no effect. It receives only
@@ -45,15 +39,12 @@ class FedAwS(WeightedAveraging):
     """
 
     positive_weight: PositiveWeight = "none"  # w_c, from annotated entries only
-    weighting: Weighting = "uniform"  # of clients with positives, for everything but rows
-    head_rows: HeadRows = "positives"  # weight of clients with positives of a class in its row
     margin: float = 0.9  # a positive whose cosine to its row is above has no loss
     strength: float = 10.0  # lambda: weight of the server's spread-out penalty
     spread_lr: float = 0.01  # eta: learning rate of the server's gradient steps
     spread_steps: int = 1  # gradient steps that spread the rows, after every round
     distance: float = 1.0  # nu: pairs at this distance, 1 - cosine, or more are not pushed apart
     nearest: int | None = None  # k: push each row off its k nearest only, at any distance
-    fixed_rows: bool = False  # rows keep their first values; clients send none
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "mining": {"nearest": 10},  # as in the paper's experiments
@@ -68,37 +59,9 @@ class FedAwS(WeightedAveraging):
     def model_spec(self, wanted: ModelSpec) -> ModelSpec:
         return replace(wanted, head="cosine")
 
-    def survey(self, data: ClientData) -> Update:
-        return {**super().survey(data), "owned": Gather(data.positive_counts() > 0)}
-
-    @property
-    def provenance(self) -> Mapping[str, Provenance]:
-        whole: dict[str, Provenance] = dict.fromkeys(("body", "buffers"), "any positive")
-        return {**super().provenance, **whole, "head": "positives", "owned": "positives"}
-
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
-        owned = {as_branch(name): mask for name, mask in survey.each("owned").items()}
         together = torch.zeros(task.class_count, task.class_count)
-        return super().init_server(weights, task, survey) | {"owned": owned, "together": together}
-
-    def broadcast(self, server: State) -> State:
-        own = own_rows(server["weights"][ROWS], server["owned"])
-        return {
-            **super().broadcast(server),
-            "weights": without(server["weights"], ROWS),
-            "own": own,
-        }
-
-    def client_weights(self, received: State, state: State) -> Weights:
-        return {**received["weights"], ROWS: scatter_rows(**received["own"])}
-
-    def stages(self, round_index: int) -> tuple[Stage, ...]:
-        return (Stage(frozen=("head.",) if self.fixed_rows else ()),)
-
-    def pools(self, local: Local) -> tuple[Pool, ...]:
-        (pool,) = super().pools(local)
-        rows = local.data.rows_with_positives
-        return (replace(pool, rows=rows) if len(rows) else pool,)
+        return super().init_server(weights, task, survey) | {"together": together}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         scores = scores_of(local.model(batch.views[0]).logits)
@@ -109,22 +72,6 @@ class FedAwS(WeightedAveraging):
         if not self.fixed_rows:
             weights[ROWS].copy_(on_sphere(weights[ROWS]))
         return local.state
-
-    def expected_update(self, received: State, task: Task) -> Update:
-        rows = torch.zeros(task.class_count, received["own"]["rows"].shape[1])
-        whole, nothing = {**received["weights"], ROWS: rows}, torch.zeros(task.class_count)
-        return averaging.weight_parts(whole, self._sent(task.layout), 0.0, nothing)
-
-    def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
-        images, owned = len(local.data.rows_with_positives), local.received["own"]["classes"]
-        weight = float(images if self.weighting == "samples" else images > 0)
-        by_row = averaging.head_row_weights(self.head_rows, weight, local.data)
-        each = or_negligible(weight, 1.0), by_row.to(owned.device) * owned
-        change = averaging.change_of(weights, self.initial_weights(local))
-        return averaging.weight_parts(change, self._sent(local.layout), *each), local.state
-
-    def _sent(self, layout: Layout) -> Layout:
-        return replace(layout, head=()) if self.fixed_rows else layout
 
     def update(self, server: State, totals: Totals) -> State:
         old = server["weights"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -12,12 +11,12 @@ from torch import Tensor
 
 from fedquilt.core.payload import Mean, Update
 from fedquilt.core.totals import Totals
-from fedquilt.core.tree import Weights, clone, without
+from fedquilt.core.tree import Weights, without
 from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
-from fedquilt.losses.distillation import relation_gap, relation_logits, relation_matrix, squared_gap
+from fedquilt.losses.distillation import relation_gap, relation_logits, relation_rows, squared_gap
 from fedquilt.losses.pseudo_labels import confident_positives
-from fedquilt.models.teacher import ema_update, training_mode_output, young_decay
+from fedquilt.models.teacher import advanced, started, teacher_output
 from fedquilt.training.activity import Activity, RunSize
 from fedquilt.training.advice import no_confident_image, warmup_never_ended
 from fedquilt.training.method import Local, State
@@ -74,10 +73,9 @@ class FedIRM(WarmUpAveraging):
     def begin(self, local: Local) -> State:
         if local.round_index < self.warmup_rounds:
             return local.state
-        new = {"teacher": local.received["weights"], "teacher_steps": local.scalar(0.0)}
-        state = {**new, **local.state, "matched": local.scalar(0.0)}
+        state = started(local.state, local.received["weights"], local.scalar(0.0))
         ramp = local.scalar(gaussian_ramp(local.round_index, 0, self.ramp_rounds))
-        return {**state, "teacher": clone(state["teacher"]), "ramp": ramp}
+        return {**state, "matched": local.scalar(0.0), "ramp": ramp}
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         return self.step_loss(local, batch)[0]
@@ -88,9 +86,8 @@ class FedIRM(WarmUpAveraging):
         supervised = one + two
         if local.stage == WARM_UP:
             return supervised, local.state
-        in_training = partial(training_mode_output, local.model)
-        teacher = in_training if self.teacher_mode == "training" else local.forward
-        taught = teacher(local.state["teacher"], batch.views[1]).logits
+        teacher = self.teacher_mode, local.model, local.forward, local.state["teacher"]
+        taught = teacher_output(*teacher, batch.views[1]).logits
         consistency = squared_gap(first, taught).sum(1).mean()
         relation, reported = local.received["relation"], local.received["reported"]
         confident = confident_positives(first, self.entropy_limit, self.confidence)
@@ -103,19 +100,14 @@ class FedIRM(WarmUpAveraging):
     def after_step(self, local: Local, weights: Weights) -> State:
         if local.stage == WARM_UP:
             return local.state
-        teacher, steps = local.state["teacher"], local.state["teacher_steps"]
-        teacher = ema_update(teacher, local.model, young_decay(steps, self.teacher_decay))
-        return {**local.state, "teacher": teacher, "teacher_steps": steps + 1}
+        return {**local.state, **advanced(local.state, local.model, self.teacher_decay)}
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         data, sent = local.data, self.nothing_sent(local)
         if local.round_index >= self.warmup_rounds - 1:
-            logits, positives = local.predict(weights, "plain").logits, data.positives()
-            whole = self.matrix == "positives"
-            size = len(data) if whole else self.training.batch_size
-            relation = relation_matrix(logits, positives, self.temperature, size)
-            count = (positives if whole else data.known).any(0) * float(len(data))
-            sent = {"relation": Mean(relation, count)}
+            logits, labels = local.predict(weights, "plain").logits, (data.positives(), data.known)
+            settings = self.temperature, self.training.batch_size
+            sent = {"relation": Mean(*relation_rows(self.matrix, logits, *labels, *settings))}
         return {**self.weights_update(local, weights), **sent}, without(local.state, "ramp")
 
     def update(self, server: State, totals: Totals) -> State:

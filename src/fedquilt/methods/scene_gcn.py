@@ -35,15 +35,14 @@ class SceneGCN(WeightedAveraging):
 
     Networks are averaged; scenes are private, so every client has its own model. The server mixes
     the label co-occurrences of a scene with those of the most similar scene of every other client
-    that has ever sent its scenes, weighted by the cosine of the prototypes. It sees each client's
+    that has sent its scenes, weighted by the cosine of the prototypes. It needs each client's own
     prototypes and co-occurrences, so these cannot be summed securely.
 
     Deviations: co-occurrences, of annotated labels only, are sent per image of a scene; the public
     code, variant ``released``, sends counts, so large clients outweigh the cosine. Centres start by
-    k-means++ and move in training only; empty scenes are not matched. Label vectors are computed
-    from the spelling of class names; the authors use GloVe (give a file of vectors). The paper
-    trains with AdamW, a kept optimizer and a tenth of the learning rate in the backbone, which
-    cannot be set here.
+    k-means++ and move in training only; empty scenes are not matched. Label vectors come from the
+    spelling of class names; the authors use GloVe (give a file). The paper's AdamW with a tenth of
+    the learning rate in the backbone cannot be set here.
     """
 
     positive_weight: PositiveWeight = "none"  # replaced by the asymmetric loss
@@ -87,12 +86,8 @@ class SceneGCN(WeightedAveraging):
     def initial_weights(self, local: Local) -> Weights:
         if "scenes" in local.state:
             return super().initial_weights(local)
-        shared: Weights = local.received["weights"]
-        weights = shared | private.empty_scenes(shared, self.scene_count)
-        if self.scenes == "linear":
-            return weights
-        features = local.predict(weights, "plain").features
-        return private.with_centres(weights, features, local.generator)
+        shared = local.received["weights"]
+        return private.first_scenes(shared, self.scene_count, local.predict, local.generator)
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         labels, known = self.supervision(batch)

@@ -6,7 +6,7 @@ labels and the number of images counted so far.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from typing import Any, TypeAlias
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedquilt.core.payload import PerClient
 from fedquilt.core.tree import Weights, as_branch, from_branch
+from fedquilt.models.network import Output
 
 CENTRES, MATRICES, COUNTS = "head.centres", "head.matrices", "head.counts"
 SCENES = (CENTRES, MATRICES, COUNTS)
@@ -42,6 +43,19 @@ def initial_centres(features: Tensor, count: int, generator: torch.Generator) ->
 def with_centres(weights: Weights, features: Tensor, generator: torch.Generator) -> Weights:
     """Return the weights with a centre for each scene, chosen among these images."""
     return weights | {CENTRES: initial_centres(features, len(weights[COUNTS]), generator)}
+
+
+def first_scenes(
+    shared: Weights,
+    count: int,
+    predict: Callable[[Weights, str], Output],
+    generator: torch.Generator,
+) -> Weights:
+    """Return the weights with a client's scenes before its first round; learnt ones are empty."""
+    weights = shared | empty_scenes(shared, count)
+    if SCORES in shared:
+        return weights
+    return with_centres(weights, predict(weights, "plain").features, generator)
 
 
 def nearest_centre(features: Tensor, centres: Tensor) -> Tensor:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from fedquilt.core.tree import Weights, copies_of, write_all
+from fedquilt.core.tree import Weights, clone, copies_of, write_all
 from fedquilt.models.network import Output
 
 
@@ -37,9 +38,35 @@ def ema_update(
     return teacher
 
 
+def started(state: Mapping[str, Any], weights: Weights, zero: Tensor) -> dict[str, Any]:
+    """Return the state with a teacher that a round may overwrite, at first these weights."""
+    teacher = {"teacher": weights, "teacher_steps": zero, **state}
+    return {**teacher, "teacher": clone(teacher["teacher"])}
+
+
+def advanced(state: Mapping[str, Any], network: nn.Module, decay: float) -> dict[str, Any]:
+    """Return ``teacher`` and ``teacher_steps`` of a client's state after one more step."""
+    teacher, steps = state["teacher"], state["teacher_steps"]
+    teacher = ema_update(teacher, network, young_decay(steps, decay))
+    return {"teacher": teacher, "teacher_steps": steps + 1}
+
+
 def young_decay(steps: Tensor, decay: float) -> Tensor:
     """Return min(1 - 1 / (steps + 1), decay), with which a new teacher adapts fast."""
     return (1 - 1 / (steps + 1)).clamp(max=decay)
+
+
+def teacher_output(
+    mode: Literal["evaluation", "training"],
+    network: nn.Module,
+    forward: Callable[[Weights, Tensor], Output],
+    teacher: Weights,
+    images: Tensor,
+) -> Output:
+    """Return the teacher's output in evaluation mode, by ``forward``, or in training mode."""
+    if mode == "evaluation":
+        return forward(teacher, images)
+    return training_mode_output(network, teacher, images)
 
 
 def training_mode_output(network: nn.Module, teacher: Weights, images: Tensor) -> Output:

@@ -75,6 +75,13 @@ def compared(commit: str, folder: Path, after: dict[str, Row]) -> list[Row]:
     ]
 
 
+def short_name(commit: str) -> str:
+    named = ["git", "rev-parse", "--short", commit]
+    return subprocess.run(
+        named, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
 def agrees(row: Row) -> bool:
     return all(value for key, value in row.items() if key.startswith(("same", "resumed")))
 
@@ -82,14 +89,13 @@ def agrees(row: Row) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("commits", nargs="+", help="earlier commits, such as HEAD~1")
-    named = ["git", "rev-parse", "--short", *parser.parse_args().commits]
-    found = subprocess.run(named, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    commits = [short_name(commit) for commit in parser.parse_args().commits]
     differ = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "new").mkdir()
         after = done_with(ROOT / "src", "train", folder / "new")
-        for commit in found.split():
+        for commit in commits:
             rows = compared(commit, folder / commit, after)
             same = [row for row in rows if agrees(row)]
             differ += len(rows) - len(same)

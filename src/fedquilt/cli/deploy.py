@@ -104,6 +104,47 @@ def renew(
 
 
 @app.command()
+def amend(
+    study: Annotated[Path, typer.Argument(help="The study file with the sites that join.")],
+    reason: Annotated[str, typer.Option(help="Why; every site reads it before it agrees.")],
+    kit: KitFolder = DEFAULT_KIT,
+    out: Annotated[Path, typer.Option(help="The file to send to all sites.")] = Path(
+        "amendment.json"
+    ),
+) -> None:
+    """Propose that further sites join the running study; every site of before has to agree."""
+    require_flare()
+    from fedquilt.deploy.nvflare.amending import open_coordinators_kit, propose
+    from fedquilt.deploy.study import read_study
+
+    for line in propose(open_coordinators_kit(kit), read_study(study), reason, out).lines():
+        say_line(line)
+    say_line(f"send {out} to every site, which signs it: fedquilt site agree KIT {out.name}")
+
+
+@app.command()
+def adopt(
+    amendment: Annotated[Path, typer.Argument(help="What `deploy amend` wrote.")],
+    agreements: Annotated[
+        list[Path], typer.Argument(metavar="AGREED...", help="NAME.agreed.json of every site.")
+    ],
+    authority: AuthorityFolder = DEFAULT_AUTHORITY,
+    kits: Annotated[Path, typer.Option(help="The folder of the kits.")] = Path("kits"),
+    without: Annotated[
+        list[str], typer.Option(help="A site that was excluded or has left, and does not sign.")
+    ] = [],  # noqa: B006 (typer reads it)
+) -> None:
+    """Give the kits of before the amended agreement, which all their sites have signed."""
+    require_flare()
+    from fedquilt.deploy.nvflare.amending import adopt as take_up
+    from fedquilt.deploy.nvflare.certificates import Authority
+
+    for kit in take_up(amendment, agreements, Authority(authority), kits, without):
+        say_line(f"{kit.folder}: send it to its owner again")
+    say_line("the sites put their keys in with `site accept`, and start with these kits")
+
+
+@app.command()
 def submit(
     study: StudyFile,
     kit: KitFolder = DEFAULT_KIT,

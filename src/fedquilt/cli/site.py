@@ -73,6 +73,27 @@ def accept(
 
 
 @app.command()
+def agree(
+    kit: KitFolder,
+    amendment: Annotated[Path, typer.Argument(help="The coordinator's amendment.json.")],
+    out: Annotated[Path, typer.Option(help="The folder for the signature.")] = Path(),
+    yes: Annotated[bool, typer.Option("--yes", help="Sign without asking.")] = False,
+) -> None:
+    """Show who would join the study, and sign that this site agrees."""
+    require_flare()
+    from fedquilt.deploy.amendment import read_amendment
+    from fedquilt.deploy.nvflare.amending import agree as sign
+    from fedquilt.deploy.nvflare.site import open_kit
+
+    proposed, opened = read_amendment(amendment), open_kit(kit)
+    for line in proposed.lines():
+        say_line(line)
+    if not yes and not typer.confirm("Does this site agree?"):
+        raise typer.Exit(1)
+    say_line(f"signed: {sign(opened, proposed, out)}; send it to the coordinator")
+
+
+@app.command()
 def check(kit: KitFolder, settings: Settings, as_json: AsJson = False) -> None:
     """Check kit and data against the study, and show every part that would leave the site."""
     require_flare()

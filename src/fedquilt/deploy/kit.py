@@ -35,6 +35,11 @@ class Kit:
         return self.startup / "kit.json"
 
     @property
+    def amendments(self) -> Path:
+        """The changes of the agreement that the kit was made by; missing if there are none."""
+        return self.startup / "amendments.json"
+
+    @property
     def seal(self) -> Path:
         return self.startup / "seal.json"
 

@@ -56,13 +56,15 @@ class Quilt(FedAvgPL):
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         state = super().init_server(weights, task, survey)
-        rest = 1 - survey.sum("annotators") / len(survey.cohort)  # 1 - a_c
         trainable = {name: weights[name] for name in task.layout.body + task.layout.head}
-        return state | {
-            "rest": torch.cat([rest.mean()[None], rest]).to(torch.float64),
+        return self.surveyed_again(state, survey) | {
             "trust": torch.ones(task.class_count + 1, dtype=torch.float64),
             "change": zeros_like(trainable),
         }
+
+    def surveyed_again(self, server: State, survey: Totals) -> State:
+        rest = 1 - survey.sum("annotators") / len(survey.cohort)  # 1 - a_c
+        return server | {"rest": torch.cat([rest.mean()[None], rest]).to(torch.float64)}
 
     def init_client(self, data: ClientData) -> State:
         share = data.positive_counts() / data.annotated_counts().clamp(min=1)

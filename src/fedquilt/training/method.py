@@ -160,6 +160,10 @@ class Method(ABC):
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         """The server's state before the first round."""
 
+    def surveyed_again(self, server: State, survey: Totals) -> State:
+        """The server's state once further clients have joined and all were surveyed again."""
+        return server
+
     def init_client(self, data: ClientData) -> State:
         """The client's state before its first round."""
         return {}

@@ -15,6 +15,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.signal import Signal
 
 from fedquilt.core.errors import UserError
+from fedquilt.deploy.amendment import read_amendments
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.nvflare.channel import FlareChannel, JobEnded
 from fedquilt.deploy.nvflare.job import RESULT, STUDY_FILE, TOPIC
@@ -63,6 +64,9 @@ class StudyController(Controller):  # type: ignore[misc]
             study = study_from(json.loads((config / STUDY_FILE).read_text()))
             kit = Kit(kit_files(Path(workspace.get_root_dir()))["kit"])
             channel = FlareChannel(self, fl_ctx, abort_signal)
+            if kit.study().hash != study.hash:
+                other = "the job is of another agreement than the server's kit: use its study file"
+                return Outcome.HALTED, other
             folder = kit.run_folder(study)
             records = RunFolder(folder).history.read() if self.resume else []
             self._status.begin(study, channel.sites(), records, Decisions(folder).facts())
@@ -73,6 +77,7 @@ class StudyController(Controller):  # type: ignore[misc]
                 observe=self._status.note,
                 should_stop=self._cut.is_set,
                 cache=kit.work / "cache",
+                amendments=read_amendments(kit.amendments),
             )
             if not run.run(resume=self.resume):
                 why = run.decisions.paused()

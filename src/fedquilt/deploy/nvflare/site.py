@@ -13,6 +13,7 @@ from fedquilt.core.errors import UserError
 from fedquilt.core.shown_text import shown
 from fedquilt.deploy.audit_chain import AUDIT_FILE, read_events
 from fedquilt.deploy.kit import Kit
+from fedquilt.deploy.nvflare.amending import check_amendments
 from fedquilt.deploy.nvflare.processes import FlareProcess, claim, site_process
 from fedquilt.deploy.nvflare.seal import check_seal, expiry_note
 from fedquilt.deploy.nvflare.workspace import Workspace, write_site_workspace
@@ -36,6 +37,7 @@ def open_kit(folder: Path) -> Kit:
     kit = Kit(folder.resolve())
     kit.require()
     check_seal(kit)
+    check_amendments(kit)
     return kit
 
 

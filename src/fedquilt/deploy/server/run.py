@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.tree import Weights
+from fedquilt.deploy.amendment import Amendment
 from fedquilt.deploy.audit_chain import AUDIT_FILE
 from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.channel import Channel
@@ -17,6 +18,7 @@ from fedquilt.deploy.protocol.messages import HAS_LEFT
 from fedquilt.deploy.server.broadcast_log import BROADCASTS_FILE, BroadcastLog
 from fedquilt.deploy.server.decisions import LEFT, Decision, Decisions
 from fedquilt.deploy.server.declared_images import SITES_FILE, DeclaredImages
+from fedquilt.deploy.server.joining import pending_amendment, require_surveyed
 from fedquilt.deploy.server.remaining_sites import RemainingSites, remaining_task, require_quorum
 from fedquilt.deploy.server.remote_engine import RemoteEngine
 from fedquilt.deploy.server.result import contributions, site_allocation, study_result
@@ -54,6 +56,7 @@ class ServerRun:
         observe: called with every round's record and every notice.
         should_stop: asked before the first and after every round; True ends the run.
         cache: the folder of the data cache, by default inside the run folder.
+        amendments: by which sites may join the run that is in the folder.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class ServerRun:
         observe: RecordObserver = lambda record: None,
         should_stop: Callable[[], bool] = lambda: False,
         cache: Path | None = None,
+        amendments: Sequence[Amendment] = (),
     ) -> None:
         self.study, self.folder = study, RunFolder(folder)
         self.task = study.task
@@ -72,12 +76,15 @@ class ServerRun:
         self._cache = folder / "cache" if cache is None else cache
         self.decisions = Decisions(folder)
         self._departed = self.decisions.departed()  # before this job
+        self._amendments = amendments
 
     def run(self, *, resume: bool) -> bool:
         """Run all remaining rounds and write the result; return False if stopped before that."""
         recipe = self.study.recipe
         with self.folder.begin(recipe, resume=resume):
-            self.folder.keep(recipe, site_allocation(self.study))
+            joining = pending_amendment(self.folder, self.study, self._amendments, self._departed)
+            if joining is None:
+                self.folder.keep(recipe, site_allocation(self.study))
             audit_log = AuditLog(self.folder.path / AUDIT_FILE)
             self._images = DeclaredImages(self.study, self.folder.path / SITES_FILE)
             self._broadcasts = BroadcastLog(self.folder.path / BROADCASTS_FILE)
@@ -104,6 +111,8 @@ class ServerRun:
             )
             self.recorder.checkpoints.kept = self.study.rules.kept_rounds
             server, first_round = self._restore()
+            if joining is not None:
+                server = self._admit(joining, server, first_round, audit_log)
             if not self._train(server, first_round):
                 return False
             self._finish()
@@ -138,6 +147,29 @@ class ServerRun:
             self.folder.result.unlink(missing_ok=True)  # the study is no longer done
             self._broadcasts.carry_out(each)
             self._notice(f"went back to round {each.to_round}: {each.reason}", round=each.to_round)
+
+    def _admit(
+        self, amendment: Amendment, server: State, rounds: int, audit_log: AuditLog
+    ) -> State:
+        """Survey all sites again, for those that join, and take up the new agreement."""
+        survey = self.engine.survey(self.study.recipe.method)
+        require_surveyed(amendment, survey.cohort)
+        server = self.study.recipe.method.surveyed_again(server, survey)
+        self.recorder.checkpoints.advance(rounds, server)
+        self.recorder.checkpoints.save()
+        audit_log.record(
+            "amended",
+            before=amendment.before.hash,
+            after=amendment.after.hash,
+            joining=list(amendment.joining),
+            reason=amendment.reason,
+            agreed=[each.site for each in amendment.agreements],
+        )
+        self.folder.partition.unlink()
+        self.folder.keep(self.study.recipe, site_allocation(self.study))
+        joined = ", ".join(amendment.joining)
+        self._notice(f"from round {rounds + 1} on with {joined}: {amendment.reason}")
+        return server
 
     def _must_end(self) -> bool:
         """Whether this job ends here, for a new one that does what was decided."""

@@ -59,6 +59,7 @@ def open_client(kit: Kit, settings_path: Path) -> SiteClient:
     from fedquilt.deploy.audit_chain import AUDIT_FILE
     from fedquilt.deploy.audit_log import AuditLog
     from fedquilt.deploy.secure.site_key import open_key
+    from fedquilt.deploy.site.amended_study import take_over
     from fedquilt.deploy.site.client import SiteClient
     from fedquilt.deploy.site.data import image_cache, load_site_data
     from fedquilt.deploy.site.data_pin import DataPin, check_pin, pin_data
@@ -69,6 +70,7 @@ def open_client(kit: Kit, settings_path: Path) -> SiteClient:
     settings, study, site = read_site_settings(settings_path), kit.study(), kit.role()
     work = Path(settings.work_folder)
     folder, audit_log = study_folder(work, study, site), AuditLog(work / AUDIT_FILE)
+    take_over(kit, work, audit_log)
     memory = SiteMemory.of(folder, study, settings.policy)
     key = open_key(settings.sums_key, study, site) if study.is_secure else None
     pins: list[DataPin] = []

@@ -20,6 +20,7 @@ from fedquilt.core.version import VERSION
 from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.nvflare.demo import annotated_classes, write_sites
+from fedquilt.deploy.server.run import ServerRun
 from fedquilt.deploy.site.check import UNKNOWN, SiteCheck, check_site, leaving_table
 from fedquilt.deploy.site.client import SiteClient
 from fedquilt.deploy.site.data import load_site_data
@@ -203,5 +204,24 @@ def test_parts_of_validation_are_listed_and_a_policy_may_refuse_them(
     policy = replace(settings.policy, may_leave=("annotators", *WEIGHTS, "training_loss"))
     refusing = check_site(kit_of(study, tmp_path / "other"), replace(settings, policy=policy))
     refused = {row.part: row.refused for row in refusing.leaving if row.refused}
-    assert set(refused) == {"validation_auc", "validation_loss"}
+    assert set(refused) == {"validation_auc", "validation_loss", "site_report"}
     assert refusing.is_ok  # it takes part without them
+
+
+def test_parts_of_the_end_are_listed_with_their_true_sizes(
+    hospitals: Hospitals, tmp_path: Path
+) -> None:
+    evaluation = {"decisions": {"rule": "youden"}}
+    study = hospitals.study(make_method("fedavg"), validation={"share": 0.3}, evaluation=evaluation)
+    found = check_site(kit_of(study, tmp_path / "kit"), hospitals.settings[SITE])
+    rows = {row.part: row for row in found.leaving if row.when == "at the end"}
+    assert set(rows) == {"score_histograms", "site_report"}
+    sites = hospitals.sites(study, tmp_path)
+    ServerRun(study, tmp_path / "run", CallingChannel(sites)).run(resume=False)
+    sent = {line["kind"]: line["parts"] for line in audit_log(tmp_path) if line["event"] == "sent"}
+    for kind in ("histograms", "report"):
+        ((part, facts),) = sent[kind].items()
+        row = rows[part]
+        assert (row.kind, row.numbers, row.bytes) == tuple(
+            facts[key] for key in ("kind", "numbers", "bytes")
+        )

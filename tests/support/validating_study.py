@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from support.remote_sites import OPEN, CallingChannel
 from support.tiny_runs import tiny_settings
 
+from fedquilt.data.allocation import Holding
+from fedquilt.data.client_data import ClientData
 from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.nvflare.demo import annotated_classes
 from fedquilt.deploy.server.run import ServerRun
@@ -24,11 +27,13 @@ from fedquilt.runs.simulation import Simulation, simulate
 class Consortium:
     """The clients of a simulation as the sites of a study.
 
-    The learning rate is so high that the last round is not the best.
+    By default the learning rate is so high that the last round is not the best.
     """
 
-    def __init__(self, folder: Path, method: str = "fedavg-pl", **changes: Any) -> None:
-        training = {"batch_size": 10, "lr": 0.1}
+    def __init__(
+        self, folder: Path, method: str = "fedavg-pl", lr: float = 0.1, **changes: Any
+    ) -> None:
+        training = {"batch_size": 10, "lr": lr}
         self.settings = {
             **tiny_settings(),
             "data": {"name": "digits-mosaic", "classes": 3, "train": 150, "test": 40},
@@ -63,7 +68,16 @@ class Consortium:
         )
 
     def site_data(self, name: str) -> SiteData:
-        return SiteData(self.simulation.clients[name], self.simulation.validation[name])
+        return SiteData(
+            self.simulation.clients[name], self.simulation.validation[name], self._test_of(name)
+        )
+
+    def _test_of(self, name: str) -> ClientData:
+        """Every third test image, with the labels of the classes that the site annotates."""
+        names, test = list(self.simulation.clients), self.simulation.splits.test
+        rows = torch.arange(names.index(name), len(test), len(names))
+        annotates = self.simulation.clients[name].known.any(0)
+        return ClientData.of(test, Holding(name, rows, annotates.repeat(len(rows), 1)))
 
     def sites(
         self, study: Study, policies: Mapping[str, SitePolicy] | None = None, place: str = "sites"

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import exp, log, sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
 
 from fedquilt.metrics.intervals import LEVEL
+
+MIN_SITE_POSITIVES = 10  # of a class at a site, to count in the mean over sites
+
+
+class SiteAuc(NamedTuple):
+    """A class's AUC at one site; a NaN variance could not be estimated."""
+
+    auc: float
+    variance: float
+    positives: int
 
 
 @dataclass(frozen=True)
@@ -40,3 +51,22 @@ def random_effects(
     error = sqrt(spread / float(weights.sum()))
     half = float(stdtrit(count - 1, 0.5 + level / 2)) * error
     return RandomEffects(mean, error, mean - half, mean + half, between)
+
+
+def auc_over_sites(of_sites: Sequence[SiteAuc]) -> dict[str, Any] | None:
+    """The mean AUC over the sites that can judge a class, made on the log-odds; None below two."""
+    usable = [
+        each
+        for each in of_sites
+        if each.positives >= MIN_SITE_POSITIVES and 0 < each.auc < 1 and each.variance > 0
+    ]
+    if len(usable) < 2:
+        return None
+    slopes = [each.auc * (1 - each.auc) for each in usable]
+    found = random_effects(
+        [log(each.auc / (1 - each.auc)) for each in usable],
+        [each.variance / slope**2 for each, slope in zip(usable, slopes)],
+    )
+    mean, low, high = (1 / (1 + exp(-x)) for x in (found.mean, found.low, found.high))
+    between = sqrt(found.between)  # a standard deviation of log-odds
+    return {"mean": mean, "low": low, "high": high, "between": between, "sites": len(usable)}

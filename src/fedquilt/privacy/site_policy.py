@@ -26,6 +26,7 @@ class SitePolicy:
     """A payload transform: applies the disclosure floor, then checks what is left."""
 
     min_cell: int = DEFAULT_MIN_CELL  # patients a value must be computed from; 0 and 1: no floor
+    min_cell_errors: int = 0  # patients of each count of right and wrong decisions, if it has any
     max_message_bytes: int | None = None  # of one message; None: any size
     accepted_methods: tuple[str, ...] | None = None  # None: any
     may_leave: tuple[str, ...] | None = None  # parts of survey and rounds; None: all
@@ -35,6 +36,10 @@ class SitePolicy:
 
     def __post_init__(self) -> None:
         DisclosureFloor(self.min_cell)
+        if self.min_cell_errors < 0:
+            raise UserError(
+                f"policy.min_cell_errors must be 0 or more, found {self.min_cell_errors}"
+            )
         if self.max_message_bytes is not None and self.max_message_bytes < 1:
             raise UserError(
                 f"policy.max_message_bytes must be positive, found {self.max_message_bytes}"
@@ -57,6 +62,7 @@ class SitePolicy:
         """Return the stricter of both, setting by setting."""
         return SitePolicy(
             min_cell=max(self.min_cell, other.min_cell),
+            min_cell_errors=max(self.min_cell_errors, other.min_cell_errors),
             max_message_bytes=_stricter(self.max_message_bytes, other.max_message_bytes, min),
             accepted_methods=_stricter(self.accepted_methods, other.accepted_methods, _in_both),
             may_leave=_stricter(self.may_leave, other.may_leave, _in_both),

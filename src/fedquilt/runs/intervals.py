@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import exp, log
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedquilt.metrics import nan_to_none
-from fedquilt.metrics.across_sites import random_effects
+from fedquilt.metrics.across_sites import SiteAuc, auc_over_sites
 from fedquilt.metrics.class_intervals import auc_intervals, mean_intervals, model_intervals
 from fedquilt.metrics.evaluation import Evaluation, called_present
 from fedquilt.metrics.labelled_images import LabelledImages
-from fedquilt.metrics.placements import Influence
 from fedquilt.runs.assessment import NO_THRESHOLDS
 from fedquilt.runs.scores import Scores
-
-MIN_SITE_POSITIVES = 10  # of a class at a site, to count in the mean over sites
 
 
 def scored_images(scores: Scores) -> LabelledImages:
@@ -69,29 +64,10 @@ def site_intervals(
         at_sites[site] = auc_intervals(images, scores.classes, own)
         influences.append(own)
     over_sites = {
-        name: _over_sites(of_class)
+        name: auc_over_sites(
+            [SiteAuc(each.auc, each.variance, each.size.positives) for each in of_class]
+        )
         for name, of_class in zip(scores.classes, zip(*influences, strict=True))
     }
     plain: dict[str, Any] = nan_to_none({"intervals": at_sites, "auc_over_sites": over_sites})
     return plain
-
-
-def _over_sites(of_sites: Sequence[Influence]) -> dict[str, Any] | None:
-    """The mean AUC over the sites that can judge a class, made on the log-odds; None below two."""
-    usable = [
-        each
-        for each in of_sites
-        if each.size.positives >= MIN_SITE_POSITIVES
-        and each.is_estimated
-        and 0 < each.auc < 1
-        and each.variance > 0
-    ]
-    if len(usable) < 2:
-        return None
-    aucs = np.array([each.auc for each in usable])
-    slopes = aucs * (1 - aucs)
-    variances = np.array([each.variance for each in usable]) / slopes**2
-    found = random_effects([log(a / (1 - a)) for a in aucs], variances.tolist())
-    mean, low, high = (1 / (1 + exp(-x)) for x in (found.mean, found.low, found.high))
-    between = found.between**0.5  # a standard deviation of log-odds
-    return {"mean": mean, "low": low, "high": high, "between": between, "sites": len(usable)}

@@ -31,6 +31,8 @@ MAX_FACT = 100  # characters of a fact that a reply repeats
 SURVEY, TRAIN = "survey", "train"
 VALIDATE = "validate"  # the network after a round, judged on the site's validation images
 END = "end"  # the model of the study; it trains nothing
+# Of the model that the end brought, once: histograms of its scores, and what it is worth.
+HISTOGRAMS, REPORT = "histograms", "report"
 SEE_LOG = "see the site's log"  # in place of an error's text, which may hold file names
 HAS_LEFT = "SiteHasLeft"  # the error of a site that takes no further part
 EVERY_SITE = "*"  # the "site" of a request that all sites receive

@@ -129,6 +129,15 @@ class RemoteEngine:
         replies, self.last_validation = self._ask(VALIDATE, rounds, requests, expected, check=check)
         return replies.accumulator.totals() if replies.answered else None
 
+    def ask_once(
+        self, kind: str, rounds: int, tree: State, expected: Update, check: Check
+    ) -> Totals | None:
+        """Ask all sites about the final model, which they have; None if no site answered."""
+        request = self._packed(kind, EVERY_SITE, rounds, tree)
+        requests = dict.fromkeys(self._study.site_names, request)
+        replies, self.last_exchange = self._ask(kind, rounds, requests, expected, check=check)
+        return replies.accumulator.totals() if replies.answered else None
+
     def send_final(self, payload: State, rounds: int) -> dict[str, str]:
         """Send every site the model after ``rounds`` rounds; return those not reached, and why."""
         requests = self._requests(END, payload, rounds, self._sites)

@@ -23,6 +23,7 @@ from fedquilt.deploy.server.remaining_sites import RemainingSites, remaining_tas
 from fedquilt.deploy.server.remote_engine import RemoteEngine
 from fedquilt.deploy.server.result import contributions, site_allocation, study_result
 from fedquilt.deploy.server.server_test import ServerTest
+from fedquilt.deploy.server.study_end import StudyEnd
 from fedquilt.deploy.server.study_validation import StudyValidation
 from fedquilt.deploy.server.sum_journal import SumJournal
 from fedquilt.deploy.server.survey_notices import survey_notices
@@ -31,6 +32,7 @@ from fedquilt.deploy.study import Study
 from fedquilt.reports.html.card import Card, keep_card
 from fedquilt.reports.html.run_report import try_run_report
 from fedquilt.runs.assessment import GLOBAL
+from fedquilt.runs.fitted_decisions import store_decisions
 from fedquilt.runs.round_recorder import (
     SERVER,
     Record,
@@ -236,15 +238,17 @@ class ServerRun:
             self._notice(
                 f"{name} did not receive the final model ({why}); it has an earlier round's"
             )
+        end = StudyEnd(self.study, self.engine, self._notice)
+        fitted = end.thresholds(rounds)
+        store_decisions(self.folder, {GLOBAL: fitted} if fitted else {})
         logits = self._test.logits(server)
-        result = study_result(self.study, history, self._test.report(logits), missed)
+        result = study_result(self.study, history, self._test.report(logits, fitted), missed)
         result |= {"contributions": contributions(self.study, history, self.decisions.departed())}
         result |= {} if self.decisions.stopped() is None else {"stopped": self.decisions.stopped()}
         result |= {} if served is None else {"served": dict(served.facts)}
-        write_json(
-            self.folder.result,
-            result | self._test.intervals(logits, rounds, self.folder.path, self._notice),
-        )
+        result |= end.by_site(rounds, fitted)
+        result |= self._test.intervals(logits, rounds, self.folder.path, self._notice, fitted)
+        write_json(self.folder.result, result)
         self._write_report()
 
     def _served(self, weights: Weights, trained: int) -> ServedModels:

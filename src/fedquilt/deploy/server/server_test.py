@@ -11,13 +11,16 @@ from torch import Tensor
 
 from fedquilt.deploy.study import Study
 from fedquilt.metrics import Report, nan_to_none
-from fedquilt.metrics.evaluation import predict_logits, report_on
+from fedquilt.metrics.evaluation import called_present, predict_logits, report_on
 from fedquilt.runs.assessment import GLOBAL
+from fedquilt.runs.fitted_decisions import Found, class_thresholds, decision_results
 from fedquilt.runs.intervals import result_intervals
 from fedquilt.runs.round_recorder import RoundMetrics
 from fedquilt.runs.scores import MAX_BYTES, Scores, logits_size, too_large, write_scores
 from fedquilt.training.client import Workspace
 from fedquilt.training.method import State
+
+NOTHING: Found = {}  # no thresholds and no calibration are fitted
 
 
 class ServerTest:
@@ -44,10 +47,14 @@ class ServerTest:
             device=self._workspace.device,
         )
 
-    def report(self, logits: Tensor | None) -> Report | None:
+    def report(self, logits: Tensor | None, fitted: Found = NOTHING) -> Report | None:
         if self._test is None or logits is None:
             return None
-        return report_on(torch.sigmoid(logits), self._test, self._study.recipe.evaluation)
+        settings, test, called = self._study.recipe.evaluation, self._test, None
+        if "thresholds" in fitted:
+            thresholds = fitted["thresholds"]["classes"]
+            called = called_present(logits, settings, test.classes, thresholds)
+        return report_on(torch.sigmoid(logits), test, settings, called)
 
     def evaluate(self, server: State) -> RoundMetrics | None:
         report = self.report(self.logits(server))
@@ -57,7 +64,12 @@ class ServerTest:
         return RoundMetrics(nan_to_none(dict(report.averages)), nan_to_none(per_class))
 
     def intervals(
-        self, logits: Tensor | None, rounds: int, folder: Path, notice: Callable[[str], None]
+        self,
+        logits: Tensor | None,
+        rounds: int,
+        folder: Path,
+        notice: Callable[[str], None],
+        fitted: Found = NOTHING,
     ) -> dict[str, Any]:
         """Return the intervals for the result, and keep the scores they are computed from."""
         if self._test is None or logits is None:
@@ -69,4 +81,7 @@ class ServerTest:
             notice(too_large(folder, size))
         else:
             write_scores(folder, scores)
-        return result_intervals(scores, recipe.evaluation, recipe.seed)
+        models = {GLOBAL: fitted} if fitted else {}
+        quality = decision_results(scores, models, recipe.evaluation)
+        thresholds = class_thresholds(models)
+        return result_intervals(scores, recipe.evaluation, recipe.seed, thresholds) | quality

@@ -37,6 +37,7 @@ class Answered:
     judged_count: int = 0  # all validations, those of another network after the same round included
     survey: str | None = None  # the data that the survey was answered for
     norm: float | None = None  # of the weights received last
+    asked_once: tuple[tuple[str, str], ...] = ()  # kinds of request, each with what it asked
 
 
 class Answers:
@@ -55,6 +56,18 @@ class Answers:
                 "answers would tell about single patients"
             )
         self._write(replace(self.so_far, survey=data))
+
+    def once(self, kind: str, digest: str) -> None:
+        """Record what a request asks; raise RefusedRequest if its kind asked something else before.
+
+        The same patients under another network or threshold are differences that add up.
+        """
+        asked = dict(self.so_far.asked_once)
+        if asked.setdefault(kind, digest) != digest:
+            raise RefusedRequest(
+                f"this site answers {kind!r} once, and did so for another model or other thresholds"
+            )
+        self._write(replace(self.so_far, asked_once=tuple(sorted(asked.items()))))
 
     def admit(self, lineage: Lineage, round_index: int, digest: str) -> tuple[Rollback, ...]:
         """Raise RefusedRequest unless a broadcast follows from those before; return new rollbacks.
@@ -130,7 +143,8 @@ class Answers:
             content.pop("left", None)  # of an earlier fedquilt
             for name in {"history", "rounds", "judged"} & content.keys():
                 content[name] = tuple(content[name])
-            return Answered(**content | {"rollbacks": rollbacks})
+            asked = tuple((kind, asked) for kind, asked in content.pop("asked_once", ()))
+            return Answered(**content | {"rollbacks": rollbacks, "asked_once": asked})
         except FileNotFoundError:
             return Answered()
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

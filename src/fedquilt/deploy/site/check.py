@@ -10,12 +10,17 @@ from rich.text import Text
 
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.secure.site_key import open_key
+from fedquilt.deploy.shared_thresholds import fits_at_sites, reports_at_sites
 from fedquilt.deploy.site.data import SiteData, load_site_data
+from fedquilt.deploy.site.judge import reported_images
 from fedquilt.deploy.site.settings import SiteSettings, open_work_folder
 from fedquilt.deploy.site.sum_check import SumCheck, check_sums
 from fedquilt.deploy.study import Study
 from fedquilt.privacy.disclosure_report import LeavingPart, judged_parts, what_would_leave
+from fedquilt.privacy.score_histograms import PART as HISTOGRAMS_PART
+from fedquilt.privacy.score_histograms import expected_histograms
 from fedquilt.privacy.site_policy import SitePolicy
+from fedquilt.privacy.site_report import expected_report
 from fedquilt.privacy.site_validation import expected_validation
 
 UNKNOWN = "not known yet"  # for a part that leaves in later rounds only
@@ -106,11 +111,18 @@ def check_site(kit: Kit, settings: SiteSettings) -> SiteCheck:
 
 def what_would_be_judged(study: Study, data: SiteData, policy: SitePolicy) -> list[LeavingPart]:
     """Return what the site would send of networks on images that it does not train on."""
-    if not study.validates_at_sites:
-        return []
-    classes = study.classes
-    parts = expected_validation(len(classes))
-    return judged_parts(parts, "validated rounds", data.validation, classes, policy)
+    classes, found = study.classes, []
+    if study.validates_at_sites:
+        parts = expected_validation(len(classes))
+        found += judged_parts(parts, "validated rounds", data.validation, classes, policy)
+    if fits_at_sites(study):
+        parts = {HISTOGRAMS_PART: expected_histograms(len(classes))}
+        found += judged_parts(parts, "at the end", data.validation, classes, policy)
+    if reports_at_sites(study):
+        images, _ = reported_images(data)
+        parts = expected_report(len(classes))
+        found += judged_parts(parts, "at the end", images, classes, policy)
+    return found
 
 
 def leaving_table(found: SiteCheck) -> Table:

@@ -21,6 +21,8 @@ from fedquilt.deploy.protocol.message_bounds import BadMessage
 from fedquilt.deploy.protocol.messages import (
     END,
     EVERY_SITE,
+    HISTOGRAMS,
+    REPORT,
     SEE_LOG,
     SURVEY,
     TRAIN,
@@ -33,6 +35,7 @@ from fedquilt.deploy.protocol.messages import (
     update_message,
 )
 from fedquilt.deploy.secure.site_half import RefusedSum
+from fedquilt.deploy.shared_thresholds import fits_at_sites, from_tensors, reports_at_sites
 from fedquilt.deploy.site.answers import RefusedRequest
 from fedquilt.deploy.site.data import SiteData
 from fedquilt.deploy.site.judge import SiteJudge
@@ -43,7 +46,9 @@ from fedquilt.deploy.site.model import KeptModel, model_at
 from fedquilt.deploy.site.received_network import NetworkCheck
 from fedquilt.deploy.site.secure_answers import Answer, SecureAnswers
 from fedquilt.deploy.study import Study
+from fedquilt.privacy.score_histograms import PART as HISTOGRAMS_PART
 from fedquilt.privacy.site_policy import SitePolicy
+from fedquilt.privacy.site_report import PART as REPORT_PART
 from fedquilt.privacy.transform import apply_survey_transforms, apply_transforms
 from fedquilt.training.client import Workspace, run_client
 from fedquilt.training.method import State
@@ -75,12 +80,16 @@ class SiteClient:
         self._task = replace(study.task, model=study.task.model.for_loading())
         self._workspace = Workspace.of(self._task, torch.device(device))
         self._network = NetworkCheck(self._task)
-        self._judge = SiteJudge(self._task, self._workspace, self._policy, data.validation)
+        self._judge = SiteJudge(
+            self._task, self._workspace, self._policy, data, study.recipe.evaluation
+        )
         self._handlers: dict[str, Callable[[Message], Answer]] = {
             SURVEY: self._survey,
             TRAIN: self._train,
             VALIDATE: self._validate,
             END: self._end,
+            HISTOGRAMS: self._histograms,
+            REPORT: self._report,
         }
         self._secure, name = None, self._data.name
         if study.is_secure:
@@ -200,6 +209,32 @@ class SiteClient:
         else:  # perhaps of an early round, whose state is no longer kept
             self._keep_model(message, {})
         return _open({})
+
+    def _histograms(self, message: Message) -> Answer:
+        """Answer with histograms of the final model's scores, so that thresholds can be fitted."""
+        self._judge.require_allowed(HISTOGRAMS_PART)
+        if not fits_at_sites(self._study):
+            raise RefusedRequest("this study fits no thresholds and no calibration")
+        model = self._final_model(message)
+        self._answers.once(HISTOGRAMS, tree_digest(model.weights))
+        return _open(self._judge.histograms(model.weights))
+
+    def _report(self, message: Message) -> Answer:
+        """Keep the study's thresholds with the final model, and answer what the model is worth."""
+        if not reports_at_sites(self._study):
+            raise RefusedRequest("this study asks for no report of its sites")
+        model, shared = self._final_model(message), from_tensors(message.tree, self._task.classes)
+        self._answers.once(REPORT, tree_digest({"model": model.weights, "sent": message.tree}))
+        own = self._judge.decisions(model.weights, shared, model.rounds)
+        self._model.keep(replace(model, decisions=own))
+        self._judge.require_allowed(REPORT_PART)
+        return _open(self._judge.report(model.weights, shared))
+
+    def _final_model(self, message: Message) -> KeptModel:
+        model = self._model.read()
+        if model is None or model.rounds != message.facts["round"] or model.kind == "part":
+            raise RefusedRequest("this site has not received the whole model of the study's end")
+        return model
 
     def _keep_model(self, message: Message, kept: State) -> None:
         model = self._model_in(message, kept)

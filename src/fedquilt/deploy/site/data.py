@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -34,10 +34,11 @@ def site_source(study: Study, site: str, files: SiteFiles) -> Folder:
 
 @dataclass(frozen=True)
 class SiteData:
-    """A site's images for training and those for validation, which may be none."""
+    """A site's images for training, and those for validation and test, which may be none."""
 
     training: ClientData
     validation: ClientData
+    test: ClientData | None = None
 
 
 def load_site_data(
@@ -66,7 +67,8 @@ def image_cache(settings: SiteSettings) -> Path:
 
 def as_client(study: Study, site: str, splits: Splits, secret: bytes) -> SiteData:
     """Return the data with the study's classes; those that the site lacks are unannotated."""
-    data = _with_the_studys_classes(study, site, splits.train)
+    data = _with_the_studys_classes(study, splits.train)
+    _require_annotations(site, splits.train.classes, data)
     everything = Holding(site, torch.arange(len(data)), data.known)
     allocation = set_aside(
         Allocation((everything,), study.classes),
@@ -75,28 +77,33 @@ def as_client(study: Study, site: str, splits: Splits, secret: bytes) -> SiteDat
         study.recipe.validation,
     )
     (holding,) = allocation.holdings
+    test = _with_the_studys_classes(study, splits.test)
+    held_out = Holding(site, torch.arange(len(test)), test.known)
     return SiteData(
         training=ClientData.of(data, holding.for_training(), secret),
         validation=ClientData.of(data, holding.for_validation(), secret),
+        test=ClientData.of(test, held_out, secret),
     )
 
 
-def _with_the_studys_classes(
-    study: Study, site: str, train: MultiLabelDataset
-) -> MultiLabelDataset:
-    labels = torch.zeros(len(train), len(study.classes), dtype=torch.uint8)
-    known = torch.zeros(len(train), len(study.classes), dtype=torch.bool)
-    columns = [study.classes.index(name) for name in train.classes]
-    known[:, columns] = train.known
-    labels[:, columns] = torch.where(train.known, train.labels, torch.zeros_like(train.labels))
-    blank = [name for name in train.classes if not bool(known[:, study.classes.index(name)].any())]
+def _with_the_studys_classes(study: Study, data: MultiLabelDataset) -> MultiLabelDataset:
+    labels = torch.zeros(len(data), len(study.classes), dtype=torch.uint8)
+    known = torch.zeros(len(data), len(study.classes), dtype=torch.bool)
+    columns = [study.classes.index(name) for name in data.classes]
+    known[:, columns] = data.known
+    labels[:, columns] = torch.where(data.known, data.labels, torch.zeros_like(data.labels))
+    return replace(data, labels=labels, known=known, classes=study.classes)
+
+
+def _require_annotations(site: str, annotates: Sequence[str], data: MultiLabelDataset) -> None:
+    """Raise UserError if a class that the site annotates has no label in its images."""
+    blank = [name for name in annotates if not bool(data.known[:, data.classes.index(name)].any())]
     if blank:
         raise UserError(
             f"the study says that {site} annotates {', '.join(blank)}, but no image here has a "
             "label for it; fix the label file, or have the coordinator change the study's "
             "`annotates`"
         )
-    return replace(train, labels=labels, known=known, classes=study.classes)
 
 
 def _secret(settings: SiteSettings) -> bytes:

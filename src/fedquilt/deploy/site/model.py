@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -18,6 +18,7 @@ from fedquilt.deploy.site.settings import SiteFiles, SiteSettings
 from fedquilt.deploy.site.states import all_studies, study_folder
 from fedquilt.deploy.study import AT_SITES, Study
 from fedquilt.runs.assessment import GLOBAL
+from fedquilt.runs.fitted_decisions import Found, store_decisions
 from fedquilt.runs.object_store import DamagedObject, ObjectStore
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.saved_models import save_models
@@ -38,6 +39,7 @@ class KeptModel:
     kind: ModelKind
     rounds: int  # finished by the server when it sent the shared weights
     weights: Weights
+    decisions: Found = field(default_factory=dict)  # thresholds and calibration, at the end
 
 
 class SiteModel:
@@ -50,7 +52,7 @@ class SiteModel:
     def keep(self, model: KeptModel) -> None:
         key = self._objects.put(model.weights)
         self._objects.make_durable({key})
-        names = ("study", "site", "kind", "rounds")
+        names = ("study", "site", "kind", "rounds", "decisions")
         card = {name: getattr(model, name) for name in names} | {"weights": key}
         write_json(self._card, card | {"digest": _digest(card)})
         self._objects.keep_only({key})
@@ -98,6 +100,7 @@ def write_site_model(kit: Kit, settings: SiteSettings, out: Path) -> list[str]:
     with folder.begin(recipe, resume=False):
         folder.keep(recipe, site_allocation(study))
         save_models(folder, recipe, study.task, {name: model.weights})
+        store_decisions(folder, {name: model.decisions} if model.decisions else {})
     option = "" if name == GLOBAL else f" --client {site}"
     return [describe(model, study), f"use it: fedquilt predict {out} IMAGE...{option}"]
 

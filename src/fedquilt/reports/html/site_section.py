@@ -121,7 +121,12 @@ def _received_parts(run: RunFiles) -> list[dict[str, Any]]:
             continue
         for name, part in event.get("parts", {}).items():
             parts[(event.get("kind", ""), name)] = part
-    words = {"survey": "once", "train": "every round", "end": "at the end"}
+    words = {
+        "survey": "once",
+        "train": "every round",
+        "validate": "validated rounds",
+        **dict.fromkeys(("end", "histograms", "report"), "at the end"),
+    }
     return [
         {
             "part": name,

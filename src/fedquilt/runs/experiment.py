@@ -23,12 +23,7 @@ from fedquilt.privacy.attacks import Attackers
 from fedquilt.privacy.disclosure_floor import DisclosureFloor
 from fedquilt.privacy.sent_parts import check_can_be_summed
 from fedquilt.recipes.recipe import Recipe
-from fedquilt.runs.assessment import (
-    Assessment,
-    assess,
-    model_logits,
-    models_of,
-)
+from fedquilt.runs.assessment import Assessment, assess, model_logits, models_of
 from fedquilt.runs.environment import environment
 from fedquilt.runs.round_recorder import (
     Record,

@@ -15,7 +15,7 @@ from fedquilt.training.client import LOSS_PART
 from fedquilt.training.method import Method
 from fedquilt.training.task import Task
 
-# A client that has learnt its images by heart has a far smaller loss than others, so a loss is
+# A client that has memorised its images has a far smaller loss than others, so a loss is
 # not compared with the median. It is only shown, never part of the model.
 MAX_LOSS = 1e6
 

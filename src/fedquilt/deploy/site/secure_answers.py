@@ -113,7 +113,7 @@ class SecureAnswers:
         return attempt_in(message.facts, self._study.hash, message.facts["round"])
 
     def _check_cohort(self, summed: str, attempt: Attempt, round_index: int) -> None:
-        """Refuse any other cohort than the recipe's: a small one could be a trap for a site."""
+        """Refuse any other cohort than the recipe's: a small one could expose one site."""
         study = self._study
         drawn = draw_cohort(study.task, study.recipe.cohort_size, round_index)
         expected = drawn if summed == TRAIN else study.site_names

@@ -21,6 +21,7 @@ class Sum:
     """The server learns the sum over the cohort and nothing else."""
 
     value: Tree
+    has_noise: bool = False  # so that a disclosure floor need not withhold it
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Mean:
     value: Tree
     weight: float | Tensor
     needs_weight: bool = False  # refuse an update in which all weights are 0
+    has_noise: bool = False  # so that a disclosure floor need not withhold it
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.engines.client_states import ClientStates, StatesInMemory, personal_weights
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.attacks import Attackers
+from fedquilt.privacy.noisy_parts import SURVEY, with_noisy_parts
 from fedquilt.privacy.transform import PayloadTransform, apply_survey_transforms, apply_transforms
 from fedquilt.training.activity import ActivityTally
 from fedquilt.training.agreed_bounds import round_bounds, round_rule
@@ -67,9 +68,8 @@ class SequentialEngine:
         answers = {}
         for name in self._own(sorted(self._clients)):
             data = self._clients[name]
-            answers[name] = apply_survey_transforms(
-                self._transforms, method, data, method.survey(data)
-            )
+            answer = self._with_noise(method, data, method.survey(data), SURVEY)
+            answers[name] = apply_survey_transforms(self._transforms, method, data, answer)
         expected = next(iter(answers.values()))
         scales = survey_scales(self._rules, expected, list(self._images.values()))
         accumulator = Accumulator(
@@ -108,6 +108,7 @@ class SequentialEngine:
             rounds = self.attackers.tampered(rounds)
         for name, update, state in rounds:
             data, kept = self._clients[name], state["method"]
+            update = self._with_noise(method, data, update, round_index)
             update = apply_transforms(self._transforms, method, data, kept, update)
             with suppress(OutOfBounds):  # the round goes on without it, and its totals say so
                 accumulator.add(name, update)
@@ -118,6 +119,12 @@ class SequentialEngine:
                 self._tally.record(method.activity(data, kept))
         accumulator.settle()
         return accumulator.totals()
+
+    def _with_noise(
+        self, method: Method, data: ClientData, update: Update, round_index: int
+    ) -> Update:
+        draws = self.workspace.draws
+        return with_noisy_parts(method, self._task, data, update, round_index, draws)
 
     def _own(self, clients: Iterable[str]) -> list[str]:
         return own_clients(self.processes, clients, self._clients)

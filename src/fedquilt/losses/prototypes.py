@@ -29,6 +29,14 @@ def class_prototypes(features: Tensor, labels: Tensor, known: Tensor) -> tuple[T
     return sums / counts.clamp(min=1)[..., None], counts
 
 
+def clipped_rows(features: Tensor, norm: float) -> Tensor:
+    """Shorten the rows that are longer than ``norm``."""
+    shortened: Tensor = features * (
+        norm / features.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    ).clamp(max=1.0)
+    return shortened
+
+
 def prototype_weights(kind: PrototypeWeights, counts: Tensor, images: int) -> Tensor:
     """A client's weights in the mean of prototypes, (C, 2); 0 for a side without samples.
 

@@ -21,8 +21,10 @@ from fedquilt.losses.prototypes import Rounding, decided_share
 from fedquilt.losses.pseudo_labels import with_tags
 from fedquilt.training.activity import Activity, RunSize
 from fedquilt.training.advice import suited_shares, why_nothing_is_tagged
+from fedquilt.training.contribution import Contribution
 from fedquilt.training.method import Local, State
 from fedquilt.training.parts import DeclaredPart, per_class_mean
+from fedquilt.training.privacy_settings import Privacy
 from fedquilt.training.prototype_averaging import PrototypeAveraging
 from fedquilt.training.warm_up import WARM_UP
 
@@ -91,6 +93,11 @@ class FedMLP(PrototypeAveraging):
         difficulty = per_class_mean("annotated or not", start=1.0)  # as in the public code
         return {**super().parts, "difficulty": difficulty}
 
+    def contributions(self, privacy: Privacy) -> Mapping[str, Contribution]:
+        first = max(0, self.warmup_rounds - 1)
+        entries = Contribution(classes="all", first_round=first)
+        return {**super().contributions(privacy), "difficulty": entries}
+
     def views(self, round_index: int) -> tuple[str, ...]:
         return ("weak",) * (self.warmup_views if round_index < self.warmup_rounds else 1)
 
@@ -132,7 +139,7 @@ class FedMLP(PrototypeAveraging):
             output = local.predict(weights, self.fixed["feature_view"])
             judged = ~data.known if self.difficulty_on == "missing" else data.known
             degree = Mean(*decided_share(output.logits, judged, self.low, self.high))
-            sent = {"prototypes": self.prototypes(output.features, data), "difficulty": degree}
+            sent = {"prototypes": self.prototypes(output.features, local), "difficulty": degree}
         return {**self.weights_update(local, weights), **sent}, without(local.state, "prior")
 
     def activity(self, data: ClientData, state: State) -> Activity:

@@ -41,7 +41,9 @@ class DisclosureFloor:
             return update
         require_enough_patients(data, self.min_cell)
         return {
-            name: suppress(part, small_groups(name, method, data, state, self.min_cell))
+            name: part
+            if not isinstance(part, Gather) and part.has_noise
+            else suppress(part, small_groups(name, method, data, state, self.min_cell))
             for name, part in update.items()
         }
 

@@ -10,20 +10,22 @@ from torch import Tensor
 from fedquilt.core.payload import Mean
 from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights
-from fedquilt.data.client_data import ClientData
 from fedquilt.losses.prototypes import (
     PrototypeWeights,
     Rounding,
     absence_score,
     class_prototypes,
+    clipped_rows,
     never_sent,
     older,
     prototype_weights,
     tag_missing_labels,
     usable_classes,
 )
+from fedquilt.training.contribution import Contribution
 from fedquilt.training.method import Local, State
 from fedquilt.training.parts import DeclaredPart, per_side_mean
+from fedquilt.training.privacy_settings import Privacy
 from fedquilt.training.task import Task
 from fedquilt.training.warm_up import WarmUpAveraging
 
@@ -42,6 +44,13 @@ class PrototypeAveraging(WarmUpAveraging):
     @property
     def parts(self) -> Mapping[str, DeclaredPart]:
         return {"prototypes": per_side_mean("features")}
+
+    def contributions(self, privacy: Privacy) -> Mapping[str, Contribution]:
+        known = super().contributions(privacy)
+        if self.prototype_weights != "counts":  # else weight times value is no sum over images
+            return known
+        first = max(0, self.warmup_rounds - 1)
+        return {**known, "prototypes": Contribution(privacy.feature_clip, first_round=first)}
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         age = never_sent(task.class_count)
@@ -75,8 +84,11 @@ class PrototypeAveraging(WarmUpAveraging):
             positives_need_negatives=positives_need_negatives,
         )
 
-    def prototypes(self, features: Tensor, data: ClientData) -> Mean:
+    def prototypes(self, features: Tensor, local: Local) -> Mean:
         """The client's prototypes, to be sent."""
+        data = local.data
+        if local.feature_clip is not None:  # noise hides features of a known length
+            features = clipped_rows(features, local.feature_clip)
         means, counts = class_prototypes(features, data.labels, data.known)
         return Mean(means, prototype_weights(self.prototype_weights, counts, len(data)))
 

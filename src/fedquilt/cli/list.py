@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +16,6 @@ from fedquilt.cli.options import AsJson
 from fedquilt.core.errors import UserError, nearest
 from fedquilt.methods import METHODS
 from fedquilt.recipes.catalogue import KINDS, Entry, entries, recipe_paths
-from fedquilt.recipes.papers import find_table
 from fedquilt.recipes.source_docs import Field
 from fedquilt.recipes.what_leaves import what_leaves
 from fedquilt.reports.tables import new_table
@@ -32,7 +31,7 @@ Verbose = Annotated[
 def list_entries(
     kind: Kind, names: Names = None, verbose: Verbose = False, as_json: AsJson = False
 ) -> None:
-    """List methods, datasets, partitions, annotations, recipes or papers' tables."""
+    """List methods, datasets, partitions, annotations, recipes or papers' tables and figures."""
     chosen = _chosen(kind, names or [])
     if as_json:
         print_json([{**entry.to_dict(), **_sent(kind, entry, verbose)} for entry in chosen])
@@ -72,13 +71,13 @@ def _table(kind: str, chosen: list[Entry]) -> Table:
     table = new_table(kind.capitalize(), "name")
     table.columns[0].no_wrap = True
     table.add_column("idea", ratio=1)
-    about = {"methods": "paper", "recipes": "what", "tables": "can be run on"}
+    about = {"methods": "paper", "recipes": "what", "tables": "what it has and needs"}
     table.add_column(about.get(kind, "about"), ratio=1)
     for entry in chosen:
         table.add_row(Text(entry.name, style="bold"), Text(entry.idea), Text(entry.about))
     commands = {
         "recipes": "fedquilt run NAME runs one; --verbose shows them",
-        "tables": "fedquilt reproduce NAME runs one; --verbose shows rows and columns",
+        "tables": "fedquilt reproduce NAME runs one; --verbose shows data, rows and numbers",
     }
     table.caption = commands.get(kind, f"fedquilt list {kind} NAME --verbose shows the settings")
     return table
@@ -92,7 +91,7 @@ def _show(kind: str, entry: Entry) -> None:
         text = recipe_paths()[entry.name].read_text(encoding="utf-8")
         results.print(Text(f"\n{text}"), soft_wrap=True)
     if kind == "tables":
-        _show_table(entry.name)
+        _show_published(entry.facts)
     if entry.fields:
         results.print(_settings_table("Settings", entry.fields))
     for name, settings in entry.variants.items():
@@ -102,21 +101,49 @@ def _show(kind: str, entry: Entry) -> None:
         _show_sent(entry.name)
 
 
-def _show_table(name: str) -> None:
-    """Show a table's datasets, rows, columns and criterion."""
-    table = find_table(name)
-    lines = [
-        *(f"--data {choice.name}: {choice.about}" for choice in table.choices.values()),
-        f"rows: {', '.join(row.name for row in table.rows)}",
-        *(
-            f"columns on {choice.name}: {', '.join(column.name for column in choice.columns)}"
-            for choice in table.choices.values()
-        ),
-        f"criterion: {table.criterion.words(table.labels)}",
-        *table.remarks,
+def _show_published(facts: Mapping[str, Any]) -> None:
+    """Show the data, rows, columns and criterion of a table or figure, and the paper's numbers."""
+    lines = [f"--data {name}: {about}" for name, about in facts["data"].items()]
+    if "rows" in facts:
+        lines.append(f"rows: {', '.join(facts['rows'])}")
+    lines += [
+        f"columns on {name}: {', '.join(each)}" for name, each in facts.get("columns", {}).items()
     ]
-    for line in lines:
+    if "criterion" in facts:
+        lines.append(f"criterion: {facts['criterion']}")
+    if facts.get("table"):
+        lines.append(f"uses the data and recipes of {facts['table']}")
+    for line in (*lines, *facts["remarks"]):
         results.print(Padding(Text(line), (0, 0, 0, 2)))
+    for data, numbers in _by_data(facts["published"]).items():
+        results.print(_published_table(data, numbers, facts.get("rows", {})))
+
+
+def _by_data(published: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for number in published:
+        found.setdefault(number.get("data", ""), []).append(number)
+    return found
+
+
+def _published_table(
+    data: str, numbers: Sequence[Mapping[str, Any]], labels: Mapping[str, str]
+) -> Table:
+    """One line per row and column of the paper's table, one number per metric."""
+    metrics = list(dict.fromkeys(number["metric"] for number in numbers))
+    table = new_table("Published" + (f", {data}" if data else ""), "row")
+    table.add_column("column")
+    for metric in metrics:
+        table.add_column(metric.removeprefix("auc "), justify="right", overflow="fold")
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for number in numbers:
+        spread = "" if number.get("deviation") is None else f" ± {number['deviation']:g}"
+        place = cells.setdefault((number["row"], number["column"]), {})
+        place[number["metric"]] = f"{number['value']:g}{spread}"
+    for (row, column), found in cells.items():
+        shown = (found.get(metric, "") for metric in metrics)
+        table.add_row(Text(labels.get(row, row)), Text(column), *shown)
+    return table
 
 
 def _settings_table(heading: str, fields: Iterable[Field]) -> Table:

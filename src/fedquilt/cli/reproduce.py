@@ -11,10 +11,13 @@ import typer
 from rich.text import Text
 
 from fedquilt.cli.console import Notes, note, print_json, results, say
+from fedquilt.cli.display import show_display
 from fedquilt.cli.options import DEFAULT_CACHE, AsJson, Cache, Device, require_device
 from fedquilt.cli.progress import RoundsProgress
 from fedquilt.cli.run import Changes
-from fedquilt.recipes.papers import find_table
+from fedquilt.core.errors import UserError, nearest
+from fedquilt.recipes.papers import TABLES, find_table
+from fedquilt.recipes.papers.displays import DISPLAYS
 from fedquilt.reports.style import percent
 
 if TYPE_CHECKING:
@@ -54,15 +57,52 @@ def reproduce(
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a paper's table and show its numbers beside ours; finished cells are kept.
+    """Run a paper's table and show its numbers beside ours, or draw one of its figures.
 
     The exit code is 1 if the table's criterion does not hold or a cell failed, otherwise 0, also
     if the cells that ran cannot decide the criterion.
     """
     from fedquilt.runs.reproduction import plan_runs
 
-    chosen = find_table(table, data, rounds)
     require_device(device)
+    if table in DISPLAYS:
+        if seeds > 1:
+            raise UserError(f"{table} is drawn from one seed; leave out --seeds")
+        command = _command(
+            table,
+            data=[] if data is None else [data],
+            **{"from": [] if folder is None else ["FOLDER"]},
+            cells=cells or [],
+            rounds=[] if rounds is None else [rounds],
+            set=changes or [],
+            device=[device],
+        )
+
+        def train(needed: PublishedTable, runs: Sequence[CellRun], target: Path) -> dict[str, str]:
+            failed: dict[str, str] = _run(
+                needed, runs, target, command, cache=cache, device=device, workers=workers
+            )["failed"]
+            return failed
+
+        show_display(
+            DISPLAYS[table],
+            data=data,
+            folder=folder,
+            cells=cells or (),
+            rounds=rounds,
+            changes=changes or (),
+            device=device,
+            cache=cache,
+            out=out,
+            command=command,
+            train=train,
+            as_json=as_json,
+        )
+        return
+    if table not in TABLES:
+        known = (*TABLES, *DISPLAYS)
+        raise UserError(f"unknown table or figure {table!r}{nearest(table, known)}")
+    chosen = find_table(table, data, rounds)
     target = out or Path("runs") / f"{table.replace('/', '-')}-{chosen.choice.name}"
     wanted = chosen.cells(cells or ())
     runs = plan_runs(chosen, wanted, range(seeds), target, folder=folder, changes=changes or ())

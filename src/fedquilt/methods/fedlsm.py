@@ -105,7 +105,7 @@ class FedLSM(UncertainMixing):
         return {**super().provenance, **({"head": head} if self.draw_counts else {})}
 
     def weight_limits(self, images: int, class_count: int) -> Mapping[str, float]:
-        return {"head": float(self.training.images_drawn(images))}
+        return {"head": float(self.training.images_drawn(images))} if self.draw_counts else {}
 
     def begin(self, local: Local) -> State:
         nothing_missing = local.data.is_decided if self.exclusive else local.data.is_complete

@@ -19,6 +19,9 @@ from fedquilt.data.partitions import PARTITIONS
 from fedquilt.data.sources import SOURCES
 from fedquilt.methods import all_methods
 from fedquilt.recipes.papers import TABLES, find_table
+from fedquilt.recipes.papers.displays import DISPLAYS, Display
+from fedquilt.recipes.papers.published_numbers import Reference
+from fedquilt.recipes.papers.table import PublishedTable
 from fedquilt.recipes.source_docs import ClassSource, Field, read_class
 
 KINDS = ("methods", "datasets", "partitions", "annotations", "recipes", "tables")
@@ -33,6 +36,7 @@ class Entry:
     about: str  # the paper of a method, the purpose of anything else
     fields: tuple[Field, ...] = ()
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # named sets of fields
+    facts: Mapping[str, Any] = field(default_factory=dict)  # of a published table or figure
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -41,6 +45,7 @@ class Entry:
             "about": self.about,
             "fields": [each.to_dict() for each in self.fields],
             "variants": {name: dict(settings) for name, settings in self.variants.items()},
+            **self.facts,
         }
 
 
@@ -51,7 +56,9 @@ def entries(kind: str) -> list[Entry]:
     if kind == "recipes":
         return [_recipe_entry(path) for path in recipe_paths().values()]
     if kind == "tables":
-        return [_table_entry(name) for name in TABLES]
+        tables = [_table_entry(name) for name in TABLES]
+        figures = [_display_entry(display) for display in DISPLAYS.values()]
+        return sorted([*tables, *figures], key=lambda entry: _in_order(entry.name))
     about = _second_sentence if kind == "annotations" else _first_line_of_module
     return [_entry(name, place, about) for name, place in _table(kind).items()]
 
@@ -95,7 +102,79 @@ def _recipe_entry(path: Path) -> Entry:
 
 def _table_entry(name: str) -> Entry:
     table = find_table(name)
-    return Entry(name=name, idea=table.title, about=f"data: {', '.join(table.choices)}")
+    numbers = published_numbers(table)
+    rows = sum(row.kind != "variant" for row in table.rows)
+    about = f"{rows} rows, {len(numbers)} published numbers; data: {', '.join(table.choices)}"
+    facts = {
+        "data": {choice.name: choice.about for choice in table.choices.values()},
+        "rows": {row.name: row.label for row in table.rows},
+        "columns": {
+            name: {column.name: column.label for column in choice.columns}
+            for name, choice in table.choices.items()
+        },
+        "metrics": {metric.name: metric.label for metric in table.metrics},
+        "criterion": table.criterion.words(table.labels),
+        "remarks": list(table.remarks),
+        "published": numbers,
+    }
+    return Entry(name=name, idea=table.title, about=about, facts=facts)
+
+
+def _display_entry(display: Display) -> Entry:
+    table = find_table(display.table)
+    counts = display.counts()
+    needed = f"the runs of {display.table}" if display.trains else "no training"
+    shown = f", {sum(map(len, counts.values()))} published numbers" if counts else ""
+    facts = {
+        "data": {name: table.choices[name].about for name in display.data()},
+        "kind": display.kind,
+        "table": display.table,
+        "cells": display.cells,
+        "remarks": list(display.remarks),
+        "published": [
+            {"row": client, "column": label, "metric": "positives", "value": value}
+            for client, row in counts.items()
+            for label, value in row.items()
+        ],
+    }
+    about = f"{needed}{shown}; data: {', '.join(display.data())}"
+    return Entry(name=display.name, idea=display.title, about=about, facts=facts)
+
+
+def published_numbers(table: PublishedTable) -> list[dict[str, Any]]:
+    """Return the paper's numbers on its own data, each once."""
+    references: dict[str, tuple[str, Reference]] = {}  # several sizes of the same data share one
+    for choice in table.choices.values():
+        for reference in choice.references:
+            if reference.same_data:
+                references.setdefault(reference.label, (choice.name, reference))
+    numbers = []
+    for data, reference in references.values():
+        rows: list[Any] = []
+        for row, columns in reference.values.items():
+            if columns in rows:  # the same row in another form
+                continue
+            rows.append(columns)
+            numbers += [
+                {
+                    "data": data,
+                    "row": row,
+                    "column": column,
+                    "metric": metric,
+                    "value": value,
+                    "deviation": reference.deviation(row, column, metric),
+                }
+                for column, metrics in columns.items()
+                for metric, value in metrics.items()
+            ]
+    return numbers
+
+
+def _in_order(name: str) -> tuple[str, str, int]:
+    """Sort by paper, then tables before figures, then by number."""
+    paper, _, what = name.partition("/")
+    kind = what.rstrip("0123456789")
+    return paper, {"table": "a"}.get(kind, kind), int(what[len(kind) :] or 0)
 
 
 def _entry(name: str, place: str, about: Callable[[ClassSource], str]) -> Entry:

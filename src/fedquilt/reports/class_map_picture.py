@@ -52,26 +52,26 @@ def save_class_maps(
         panels = list(figure.subplots(rows, columns, squeeze=False).flat)
         for panel in panels:
             panel.set_axis_off()
-        _draw_image(panels[0], image)
+        draw_image(panels[0], image)
         panels[0].set_title("image")
         most = float(maps.max()) or 1.0  # no class has any support
         for panel, title, values in zip(panels[1:], titles, maps):
-            _draw_image(panel, image)
-            shown = _draw_map(panel, values, image, most)
+            draw_image(panel, image)
+            shown = draw_map(panel, values, image, most)
             panel.set_title(title, parse_math=False)  # a name may contain dollar signs
         bar = figure.colorbar(shown, ax=panels, fraction=0.05, pad=0.02)
         bar.set_label(kind.scale)
         save(figure, path)
 
 
-def _draw_image(axes: Axes, image: Tensor) -> None:
+def draw_image(axes: Axes, image: Tensor) -> None:
     if len(image) == 3:
         axes.imshow(image.permute(1, 2, 0).numpy())
     else:
         axes.imshow(image.float().mean(0).numpy(), cmap="gray", vmin=0, vmax=255)
 
 
-def _draw_map(axes: Axes, values: Tensor, image: Tensor, most: float) -> AxesImage:
+def draw_map(axes: Axes, values: Tensor, image: Tensor, most: float) -> AxesImage:
     height, width = image.shape[1:]
     whole_image: Any = (-0.5, width - 0.5, height - 0.5, -0.5)
     return axes.imshow(

@@ -125,6 +125,19 @@ class TrainedModels:
             device=torch.device(device),
         )
 
+    def features(
+        self, images: Tensor, client: str | None, device: str = "cpu"
+    ) -> tuple[Tensor, bool]:
+        """Return (N, C, d) and True if the head has a feature per class, else (N, d) and False."""
+
+        def of(network: Network, batch: Tensor) -> Tensor:
+            with torch.no_grad():
+                output: Output = network(batch)
+            return output.features if output.per_class is None else output.per_class
+
+        found = self._maps(of, images, client, device)
+        return found, found.ndim == 3
+
     def attention(self, images: Tensor, client: str | None, device: str = "cpu") -> Tensor:
         """Return each class's attention map, (N, C, height, width); see ``attention_maps``."""
         return self._maps(attention_maps, images, client, device)

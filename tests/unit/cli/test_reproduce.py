@@ -117,7 +117,10 @@ def test_a_shared_run_does_not_depend_on_the_cells_chosen(tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fedmlp/tabel1"], "unknown table 'fedmlp/tabel1'; did you mean 'fedmlp/table1'?"),
+        (
+            ["fedmlp/tabel1"],
+            "unknown table or figure 'fedmlp/tabel1'; did you mean 'fedmlp/table1'?",
+        ),
         (["fedmlp/table1", "--data", "cifar"], "has no data called 'cifar'; did you mean"),
         (["fedmlp/table1"], "fedmlp/table1 on ich needs --from FOLDER: the folder of RSNA's"),
         (

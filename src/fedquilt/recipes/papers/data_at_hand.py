@@ -44,3 +44,12 @@ def evaluated(rounds: int, *, strict: bool = False) -> dict[str, Any]:
     """Evaluate and save ten times per run; ``strict`` predicts a class only above 0.5."""
     every = max(1, rounds // 10)
     return {"evaluation": {"every": every, "strict": strict}, "checkpoint_every": every}
+
+
+def validated(share: float, *, strict: bool = False) -> dict[str, Any]:
+    """Validate every round on a share of each client's images, and report the best one."""
+    return {
+        "evaluation": {"every": 1, "strict": strict},
+        "validation": {"share": share, "metric": "site_auc"},
+        "checkpoint_every": 5,
+    }

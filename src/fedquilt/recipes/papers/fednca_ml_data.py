@@ -47,6 +47,7 @@ class Setting:
     is_papers: bool = True  # the paper's data and image size, so with its heads and allocation
     same_data: bool = True
     ablation_beta: float = 0.5
+    validation: float = 0.1  # share of each client's images, on the paper's images
 
 
 _LARGER = "the same enlarged to {} px"
@@ -94,6 +95,7 @@ DERMAMNIST = (
         (0.5, 0.1),
         presence=0.71,
         ablation_beta=0.1,
+        validation=0.125,  # as large as the published validation split, which joins the training
     ),
 )
 PASCAL_VOC = (
@@ -122,5 +124,6 @@ CHEST = (
         "chestxray14",
         ("4", "", ""),
         (0.5, 0.1),
+        validation=0.125,
     ),
 )

@@ -1,0 +1,1 @@
+"""Pictures of the figures and tables of counts that ``fedquilt reproduce`` draws."""

@@ -23,18 +23,18 @@ Seeds = Annotated[int, typer.Option(min=1, max=3, help="Number of random seeds; 
 
 
 def demo(out: Out = Path("runs/demo"), seeds: Seeds = 3, as_json: AsJson = False) -> None:
-    """Train FedAvg, FedAvg-PL, FedMLP and the full-label bound on digits, and compare them."""
+    """Train FedAvg, FedAvg-PL, FedMLP, QUILT and the full-label bound on digits; compare them."""
     from fedquilt.core.atomic_files import write_json
     from fedquilt.reports.comparison import compare
-    from fedquilt.runs.demo import SEEDS, conclusions, demo_recipes
+    from fedquilt.runs.demo import METHODS, SEEDS, conclusions, demo_recipes
     from fedquilt.runs.finished_run import read_run
 
     began = time.perf_counter()
     recipes = demo_recipes(out, SEEDS[:seeds])
     say(
         "Five sites hold 100 images each, with one to three digits per image. Each site "
-        f"annotates one digit and leaves the others blank. {len(recipes)} runs: 4 methods, seeds "
-        f"{', '.join(map(str, SEEDS[:seeds]))}."
+        f"annotates one digit and leaves the others blank. {len(recipes)} runs: "
+        f"{len(METHODS)} methods, seeds {', '.join(map(str, SEEDS[:seeds]))}."
     )
     _train(recipes)
     runs = [read_run(folder) for folder in recipes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.studies.quilt.data_sets import LOADERS
-from benchmarks.studies.quilt.problems import PROBLEMS, SUITED, recipe_of
+from benchmarks.studies.quilt.problems import PROBLEMS, SUITED, follows_the_rounds, recipe_of
 from fedquilt.core.tree import Weights
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.source import Splits
@@ -39,8 +40,14 @@ class Job:
     rate: float
 
 
-def run_job(job: Job, folder: Path, device: str) -> tuple[list[dict[str, Any]], Tensor]:
-    """Return a CSV row per evaluation and served model, and the last scores, float16."""
+def run_job(
+    job: Job, folder: Path, device: str, halfway: Path | None = None
+) -> tuple[list[dict[str, Any]], Tensor]:
+    """Return a CSV row per evaluation and served model, and the last scores, float16.
+
+    After half of the rounds, the rows so far are written to the file ``halfway``: they are those of
+    a run of half as many rounds, and are kept if this one is cut off.
+    """
     began = time.perf_counter()
     problem = PROBLEMS[job.problem]
     part = "test" if job.phase == "final" else "validation"
@@ -61,6 +68,17 @@ def run_job(job: Job, folder: Path, device: str) -> tuple[list[dict[str, Any]], 
     average: Weights = {}
     trained = 0.0
     scores = torch.zeros(0)
+
+    def facts() -> dict[str, Any]:
+        return {
+            "trust": _numbers(server["trust"].tolist()) if "trust" in server else "",
+            "bytes_up": sent,
+            "seconds_in_rounds": round(trained, 1),
+            "seconds": round(time.perf_counter() - began, 1),
+            "memory_MiB": torch.cuda.max_memory_allocated() // 2**20 if on_gpu else "",
+            "capture_failure": getattr(engine, "capture_failure", None) or "",
+        }
+
     for round_ in run_rounds(method, task, engine, server):
         server, trained, sent = round_.server, trained + round_.seconds, sent + round_.bytes_up
         weights = method.global_weights(server)
@@ -73,20 +91,13 @@ def run_job(job: Job, folder: Path, device: str) -> tuple[list[dict[str, Any]], 
             if served == AVERAGE and done not in (job.rounds, job.rounds // 2):
                 continue
             logits = _logits(engine, model, splits.test, simulation)
-            facts = _metrics(logits, splits.test, recipe)
+            measured = _metrics(logits, splits.test, recipe)
             if served == GLOBAL:
                 scores = logits
-            rows.append({**vars(job), "round": done, "served": served, **facts})
-    memory = torch.cuda.max_memory_allocated() // 2**20 if on_gpu else ""
-    shared = {
-        "trust": _numbers(server["trust"].tolist()) if "trust" in server else "",
-        "bytes_up": sent,
-        "seconds_in_rounds": round(trained, 1),
-        "seconds": round(time.perf_counter() - began, 1),
-        "memory_MiB": memory,
-        "capture_failure": getattr(engine, "capture_failure", None) or "",
-    }
-    return [row | shared for row in rows], scores.to(torch.float16)
+            rows.append({**vars(job), "round": done, "served": served, **measured})
+        if halfway and 2 * done == job.rounds and not follows_the_rounds(job.row):
+            _write(halfway, [row | facts() | {"rounds": done} for row in rows])
+    return [row | facts() for row in rows], scores.to(torch.float16)
 
 
 @lru_cache(maxsize=8)  # every seed of a problem
@@ -105,6 +116,15 @@ def _simulated(job: Job, folder: Path, splits: Splits) -> tuple[Recipe, Simulati
         recipe = replace(recipe, method=method)
         simulation = simulate(recipe, folder, splits)
     return recipe, simulation
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    part = path.with_suffix(".part")  # the process may be ended at any time
+    with part.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [*rows[0]], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    part.replace(path)
 
 
 def _averaged(average: Weights, weights: Weights) -> Weights:

@@ -37,7 +37,7 @@ from benchmarks.studies.quilt.plan import (
     TUNING_SEED,
     Part,
 )
-from benchmarks.studies.quilt.problems import PROBLEMS
+from benchmarks.studies.quilt.problems import PROBLEMS, follows_the_rounds
 
 ATTEMPTS = 2  # of a job whose process ended
 
@@ -75,14 +75,35 @@ class Study:
         if int(row["round"]) == job.rounds and row["served"] == GLOBAL:
             self.quality[job] = (float(row["macro_auc"]) + float(row["map"])) / 2
 
+    def halfway(self, job: Job) -> Path:
+        """Where a run writes what it has after half of its rounds."""
+        name = f"{job.problem}-{job.row}-{job.seed}-{job.rounds}-{job.rate}"
+        return self.out / "halfway" / f"{name.replace(' ', '_')}.csv"
+
+    def least_rounds(self, job: Job) -> int:
+        """Rounds after which something of a run can be kept."""
+        in_half = job.phase == "final" and not follows_the_rounds(job.row)
+        return job.rounds // 2 if in_half else job.rounds
+
+    def keep_half(self, job: Job) -> bool:
+        """Keep the first half of a final run that was cut off; say if it had one."""
+        path = self.halfway(job)
+        if job.phase != "final" or not path.exists():
+            return False
+        with path.open(newline="", encoding="utf-8") as file:
+            self.keep([*csv.DictReader(file)], None)
+        return True
+
     def keep(self, rows: list[dict[str, Any]], scores: Any) -> None:
         """Append rows and scores; a row names the place of its scores in the other file."""
-        with (self.out / "quilt_scores.f16").open("ab") as file:
-            start = file.tell()
-            file.write(scores.contiguous().numpy().tobytes())
-        shape = "x".join(map(str, scores.shape))
+        start, shape = 0, ""
+        if scores is not None:
+            with (self.out / "quilt_scores.f16").open("ab") as file:
+                start = file.tell()
+                file.write(scores.contiguous().numpy().tobytes())
+            shape = "x".join(map(str, scores.shape))
         for row in rows:
-            is_last = row["round"] == row["rounds"] and row["served"] == GLOBAL
+            is_last = shape and row["round"] == row["rounds"] and row["served"] == GLOBAL
             row |= {"scores_at": start if is_last else "", "scores_shape": shape if is_last else ""}
             row |= self.made_with
         fresh = not self.results.exists()
@@ -144,11 +165,11 @@ class Study:
                         )
 
 
-def work(job: Job, folder: Path, device: str) -> tuple[list[dict[str, Any]], Any]:
+def work(job: Job, halfway: Path, folder: Path, device: str) -> tuple[list[dict[str, Any]], Any]:
     import torch
 
     torch.set_num_threads(1)
-    made = run_job(job, folder, device)
+    made = run_job(job, folder, device, halfway)
     if device == "cuda":
         torch.cuda.empty_cache()  # other processes need it
     return made
@@ -164,12 +185,12 @@ class Workers:
     def _started(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(self.count, mp_context=get_context("spawn"))
 
-    def begin(self, job: Job) -> Future[Any]:
+    def begin(self, job: Job, halfway: Path) -> Future[Any]:
         try:
-            return self._pool.submit(work, job, *self._arguments)
+            return self._pool.submit(work, job, halfway, *self._arguments)
         except BrokenProcessPool:
             self._pool = self._started()
-            return self._pool.submit(work, job, *self._arguments)
+            return self._pool.submit(work, job, halfway, *self._arguments)
 
     def kill(self) -> None:
         for process in list((self._pool._processes or {}).values()):
@@ -188,7 +209,7 @@ def main() -> None:
     parser.add_argument("--only", help="problems with this in their name")
     options = parser.parse_args()
     end: float = time.monotonic() + options.seconds
-    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "halfway").mkdir(parents=True, exist_ok=True)
     study = Study(options.out, made_with(options.device))
     plan = ON_DIGITS if options.digits else PLAN
     if options.only:
@@ -210,10 +231,10 @@ def main() -> None:
             if job is None or job in begun:
                 continue
             alike = sorted(pace.get(PROBLEMS[job.problem].data, [0.0]))
-            if job.rounds * alike[len(alike) // 2] > left() - 5:
+            if study.least_rounds(job) * alike[len(alike) // 2] > left() - 5:
                 continue
             attempts[job] += 1
-            running[workers.begin(job)] = (job, time.monotonic())
+            running[workers.begin(job, study.halfway(job))] = (job, time.monotonic())
             return True
         return False
 
@@ -237,8 +258,9 @@ def main() -> None:
             last = next(row for row in reversed(rows) if row["served"] == GLOBAL)
             shown = (last[name] for name in ("macro_auc", "map", "seconds", "memory_MiB"))
             print(f"{options.seconds - left():5.0f}s", *vars(job).values(), *shown, flush=True)
-    print(f"{len(running)} runs were cut off", flush=True)
     workers.kill()
+    halves = sum(study.keep_half(job) for job, _ in running.values())
+    print(f"{len(running)} runs were cut off, {halves} of them after half", flush=True)
     os._exit(0)
 
 

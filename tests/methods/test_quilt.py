@@ -45,6 +45,13 @@ def test_the_prior_shifts_annotated_logits_only() -> None:
     assert found.item() == pytest.approx((2 * 2.3025851 + 2 * 0.1053605) / 6, abs=1e-6)
 
 
+def test_a_positive_weight_counts_on_annotated_entries() -> None:
+    # One positive in two labels, weight 2: 2 ln 2 for each of two positives, ln 2 for negatives.
+    method = Quilt(positive_weight="inverse-prevalence")
+    found = _loss(method, torch.zeros(2, 3), torch.zeros(2, 3))
+    assert found.item() == pytest.approx((2 * 2 + 2) * math.log(2) / 6, abs=1e-6)
+
+
 def test_without_consistency_blanks_add_nothing() -> None:
     method = Quilt(consistency=False)
     near = _loss(method, torch.zeros(2, 3), torch.zeros(2, 3))

@@ -50,17 +50,14 @@ class Quilt(FedAvgPL):
     trains_image_by_image: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        share = self.over_relaxation
-        if not 0 <= share <= 1:
+        if not 0 <= (share := self.over_relaxation) <= 1:
             raise UserError(f"method.over_relaxation must be a share in 0..1, found {share}")
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         state = super().init_server(weights, task, survey)
-        trainable = {name: weights[name] for name in task.layout.body + task.layout.head}
-        return self.surveyed_again(state, survey) | {
-            "trust": torch.ones(task.class_count + 1, dtype=torch.float64),
-            "change": zeros_like(trainable),
-        }
+        still = zeros_like({name: weights[name] for name in task.layout.body + task.layout.head})
+        trust = torch.ones(task.class_count + 1, dtype=torch.float64)
+        return self.surveyed_again(state, survey) | {"trust": trust, "change": still}
 
     def surveyed_again(self, server: State, survey: Totals) -> State:
         rest = 1 - survey.sum("annotators") / len(survey.cohort)  # 1 - a_c
@@ -75,7 +72,8 @@ class Quilt(FedAvgPL):
         logits = local.model(images).logits
         labels, known = self.supervision(batch)
         adjusted = adjust_logits(logits, local.state["prior"]) if self.logit_adjustment else logits
-        entries = elementwise_bce(adjusted, torch.where(known, labels, 0.0))
+        weight = None if self.positive_weight == "none" else self.class_weight(local)
+        entries = elementwise_bce(adjusted, torch.where(known, labels, 0.0), weight)
         if not self.consistency:
             return torch.where(known, entries, 0.0).mean()
         gap = squared_gap(logits, local.forward(local.received["weights"], images).logits)
@@ -89,13 +87,11 @@ class Quilt(FedAvgPL):
 
     def update(self, server: State, totals: Totals) -> State:
         change = mean_change(totals)
-        rows = (
-            frozenset(totals.expected["head"].value) if "head" in totals.expected else frozenset()
-        )
+        head = totals.expected.get("head")
+        rows = frozenset[str]() if head is None else frozenset(head.value)
         trust = server["trust"]
         if self.guard:
-            cosine = agreement(change, server["change"], rows, len(trust) - 1)
-            trust = (trust + cosine).clamp(0, 1)
+            trust = (trust + agreement(change, server["change"], rows, len(trust) - 1)).clamp(0, 1)
         step = 1 + self.over_relaxation * server["rest"] * trust
         taken = {
             name: leaf * over_leading_axes(step[1:] if name in rows else step[0], leaf).to(leaf)
@@ -107,10 +103,8 @@ class Quilt(FedAvgPL):
 
 def agreement(change: Weights, last: Weights, rows: frozenset[str], count: int) -> Tensor:
     """The cosine of two changes, (1 + C,): of the body, then of each head row; 0 if one is 0."""
-    across, here, before = (
-        inner_products(*pair, rows, count)
-        for pair in ((change, last), (change, change), (last, last))
-    )
+    pairs = (change, last), (change, change), (last, last)
+    across, here, before = (inner_products(*pair, rows, count) for pair in pairs)
     lengths = (here * before).sqrt()
     return torch.where(lengths > 0, across / torch.where(lengths > 0, lengths, 1.0), 0.0)
 

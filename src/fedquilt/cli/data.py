@@ -13,6 +13,7 @@ from fedquilt.cli import own_data
 from fedquilt.cli.console import Notes, SafeConsole, say
 from fedquilt.cli.options import DEFAULT_CACHE
 from fedquilt.core.errors import UserError
+from fedquilt.core.registry import find
 from fedquilt.data.sources import SOURCES
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ app = typer.Typer(help="Check own data; prepare published data.", no_args_is_hel
 Name = Annotated[str, typer.Argument(help="A name of `fedquilt list datasets`.")]
 From = Annotated[Path, typer.Option("--from", help="Folder with the published files.")]
 To = Annotated[Path, typer.Option("--to", help="The cache folder, for runs with --cache.")]
+Partial = Annotated[
+    bool, typer.Option("--partial", help="Leave missing images out, and count them.")
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="A setting of the dataset, as in a recipe."),
@@ -168,9 +172,15 @@ def _show_problem(console: Console, problem: Problem) -> None:
 
 
 @app.command()
-def prepare(name: Name, folder: From, to: To = DEFAULT_CACHE, settings: Set = None) -> None:
+def prepare(
+    name: Name,
+    folder: From,
+    to: To = DEFAULT_CACHE,
+    settings: Set = None,
+    partial: Partial = False,
+) -> None:
     """Decode a published dataset into the cache."""
-    source = _source(name, folder, settings or [])
+    source = _source(name, folder, [*(settings or []), *_partly(name, partial)])
     started = time.perf_counter()
     try:
         with Notes():
@@ -179,13 +189,24 @@ def prepare(name: Name, folder: From, to: To = DEFAULT_CACHE, settings: Set = No
         say("stopped; run the same command again to continue")
         raise typer.Exit(130) from None
     _report(name, splits, to, time.perf_counter() - started)
+    if splits.missing_images:
+        say(f"this is a part of {name}; recipes that use it need data.{_partly(name, True)[0]}")
+
+
+def _partly(name: str, partial: bool) -> list[str]:
+    """Return the setting that leaves missing images out."""
+    if not partial:
+        return []
+    setting: str | None = getattr(find("data source", SOURCES, name), "goes_on_with", None)
+    if setting is None:
+        raise UserError(f"--partial: {name!r} does not come as single image files; leave it out")
+    return [setting]
 
 
 def _source(name: str, folder: Path, overrides: list[str]) -> Source:
     """Return the source that a recipe's ``data`` table with these settings gives."""
     from dataclasses import fields
 
-    from fedquilt.core.registry import find
     from fedquilt.core.settings import read
     from fedquilt.data.source import Source
     from fedquilt.recipes.recipe import with_overrides

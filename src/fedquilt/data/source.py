@@ -24,6 +24,7 @@ class Splits:
     train: MultiLabelDataset
     test: MultiLabelDataset
     is_validation: Tensor | None = None  # (len(train),) bool; None: no image is marked
+    missing_images: int = 0  # of a published data set, left out because ``partial`` allows it
 
     def __post_init__(self) -> None:
         marked = self.is_validation

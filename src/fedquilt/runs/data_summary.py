@@ -11,6 +11,7 @@ from torch import Tensor
 from fedquilt.core.errors import UserError
 from fedquilt.data.allocation import Holding
 from fedquilt.data.dataset import MultiLabelDataset
+from fedquilt.data.source import Splits
 from fedquilt.privacy.disclosure_report import what_would_leave
 from fedquilt.privacy.site_policy import SitePolicy
 from fedquilt.recipes.recipe import Recipe
@@ -35,7 +36,13 @@ def data_facts(recipe: Recipe, simulation: Simulation) -> dict[str, Any]:
         "patients_in_both": _shared_patients(training, splits.train, splits.test),
         "sites": [_site_facts(each, splits.train) for each in training],
         "leaving": _leaving(recipe, simulation),
+        **missing_images(splits),
     }
+
+
+def missing_images(splits: Splits) -> dict[str, int]:
+    """Return the images of a published data set that were left out; empty if none was."""
+    return {"missing_images": splits.missing_images} if splits.missing_images else {}
 
 
 def _part_facts(holdings: Sequence[Holding], data: MultiLabelDataset) -> dict[str, Any]:

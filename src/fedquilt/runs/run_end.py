@@ -24,7 +24,7 @@ from fedquilt.runs.assessment import (
     model_logits,
     samples_by_site,
 )
-from fedquilt.runs.data_summary import DATA_FILE, data_facts
+from fedquilt.runs.data_summary import DATA_FILE, data_facts, missing_images
 from fedquilt.runs.fitted_decisions import (
     NOT_FITTED,
     Found,
@@ -97,6 +97,7 @@ class RunEnd:
             "served": dict(served.facts),
             "recipe_hash": self.recipe.hash,
             "partition_hash": allocation.hash,
+            **missing_images(self.simulation.splits),
             "metrics": assessment.averages,
             "spread_over_clients": assessment.spread,
             "reports": {name: report.to_dict() for name, report in assessment.reports.items()},

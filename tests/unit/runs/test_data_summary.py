@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +15,12 @@ from torch import Tensor
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.source import Splits
 from fedquilt.recipes.recipe import recipe_from
-from fedquilt.runs.data_summary import data_facts
+from fedquilt.reports.run_with_report import run as run_recipe
+from fedquilt.runs.data_summary import DATA_FILE, data_facts
 from fedquilt.runs.simulation import simulate
 
 BLANK = 9
+RECORDED = {"name": "recorded"}
 # Two sites of three images; the second annotates the first class only.
 TRAIN = torch.tensor([[1, 0], [0, 1], [1, 1], [1, BLANK], [0, BLANK], [0, BLANK]])
 TEST = torch.tensor([[1, 0], [0, BLANK]])
@@ -55,6 +60,20 @@ def test_splits_are_counted_by_image_and_patient(facts: dict[str, Any]):
         "test": {"images": 2, "patients": 2, "annotated": [2, 1], "positives": [1, 0]},
     }
     assert facts["patients_in_both"] == 1  # patient t
+
+
+def test_a_part_of_a_published_data_set_is_said_everywhere(tmp_path: Path):
+    recipe = recipe_from(
+        tiny_settings("fedavg-pl", partition={"name": "natural", "by": "site"}, annotation=RECORDED)
+    )
+    whole = Splits(train=dataset(TRAIN, None, "nnnsss"), test=dataset(TEST, None, "ns"))
+    for missing in (0, 3):
+        out = tmp_path / str(missing)
+        run = run_recipe(recipe, out, splits=replace(whole, missing_images=missing))
+        facts = json.loads((out / DATA_FILE).read_text(encoding="utf-8"))
+        page = (out / "report.html").read_text(encoding="utf-8")
+        assert run.result.get("missing_images", 0) == facts.get("missing_images", 0) == missing
+        assert ("3 images of it were left out" in page) == bool(missing)
 
 
 @pytest.mark.parametrize("facts", [{"validation": {"share": 0.4}}], indirect=True)

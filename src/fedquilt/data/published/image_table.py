@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ from fedquilt.data.images.index import ImageFolders
 from fedquilt.data.problems import SHOWN_PLACES
 from fedquilt.data.published.origin import Origin
 from fedquilt.data.source import Splits
+
+log = logging.getLogger(__name__)
 
 Entry = TypeVar("Entry")
 
@@ -126,16 +129,34 @@ def load_splits(
     _check_no_repeats(table, folders.origin)
     order = np.concatenate([indices.train, indices.test])
     names = _pick(table.ids, order)
-    images = decode(
-        [
-            ImageFile(name, path, line)
-            for name, path, line in zip(names, folders.locate(names), _pick(table.lines, order))
-        ]
-    )
+    paths = folders.locate_some(names, partial=folders.partial)
+    files = [
+        ImageFile(name, path, line)
+        for name, path, line in zip(names, paths, _pick(table.lines, order))
+        if path is not None
+    ]
+    is_there = np.array([path is not None for path in paths])
     count = len(indices.train)
+    found = SplitIndices(indices.train[is_there[:count]], indices.test[is_there[count:]])
+    missing = len(paths) - len(files)
+    if missing:
+        log.warning("%s", left_out_sentence(folders.origin, missing, len(paths)))
+        for name, members in (("train", found.train), ("test", found.test)):
+            if not len(members):
+                raise UserError(f"no image of the {name} split is there; give a folder with some")
+    images = decode(files)
+    count = len(found.train)
     return Splits(
-        train=table.select(indices.train).with_images(images[:count]),
-        test=table.select(indices.test).with_images(images[count:]),
+        train=table.select(found.train).with_images(images[:count]),
+        test=table.select(found.test).with_images(images[count:]),
+        missing_images=missing,
+    )
+
+
+def left_out_sentence(origin: Origin, missing: int, count: int) -> str:
+    return (
+        f"only a part of {origin.title} is there: {missing:,} of {count:,} images are missing and "
+        "left out; numbers are not those of the whole data set"
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.settings import added
 from fedquilt.data.source import Source, Splits
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
@@ -34,10 +35,13 @@ class Origin:
         raise self.missing(folder, *names)
 
     def find_folder(self, folder: Path, *names: str) -> Path:
-        """The first of ``names`` that is a folder in ``folder``; raise if there is none."""
+        """The first of ``names`` that is a folder in ``folder``, or the only one below it."""
         for name in names:
             if (folder / name).is_dir():
                 return folder / name
+        below = {path for name in names for path in folder.glob(f"**/{name}") if path.is_dir()}
+        if len(below) == 1:  # archives are unpacked in many ways
+            return below.pop()
         raise self.missing(folder, *names)
 
     def missing(self, folder: Path, *names: str, hint: str = "") -> UserError:
@@ -93,6 +97,7 @@ class PublishedSource(Source):
 
     folder: str  # holds the published files
     origin: ClassVar[Origin]
+    goes_on_with: ClassVar[str | None] = None  # the setting, KEY=VALUE, that allows missing images
 
     @property
     def root(self) -> Path:
@@ -100,6 +105,15 @@ class PublishedSource(Source):
 
     @abstractmethod
     def load(self, cache: Path) -> Splits: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedImages(PublishedSource):
+    """A source of single image files, of which some may be missing."""
+
+    partial: bool = added(False)  # True: images that are missing are left out, and counted
+
+    goes_on_with: ClassVar[str | None] = "partial=true"
 
 
 def nearby_hint(folder: Path, names: Sequence[str]) -> str:

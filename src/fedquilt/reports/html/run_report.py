@@ -126,6 +126,7 @@ def _setting(run: RunFiles, tested: Mapping[str, int | None]) -> summary.Setting
         chosen_on="validation" if served.get("model") == "best" else None,
         thresholds_fitted=bool(run.model.get("thresholds", {}).get("fitted_on")),
         calibrated=_is_calibrated(run),
+        missing_images=result.get("missing_images", 0),
     )
 
 

@@ -35,6 +35,7 @@ class Setting:
     chosen_on: str | None = None  # the part of the data that the round was chosen on
     thresholds_fitted: bool = False
     calibrated: bool = False
+    missing_images: int = 0  # of a published data set
 
 
 def training_sentences(setting: Setting) -> list[str]:
@@ -159,6 +160,12 @@ def reliance_sentences(findings: Sequence[Finding]) -> list[str]:
 def limits(setting: Setting) -> list[str]:
     """Return the three limits that matter most for this run."""
     found = ["It is a research model, not a medical device; no person's care may depend on it."]
+    if setting.missing_images:
+        missing = counted(setting.missing_images, "image")
+        found.append(
+            f"Only a part of the published data set was there; {missing} of it were left out: "
+            "the numbers are not those of the whole data set."
+        )
     if setting.patients_in_both:
         found.append("Patients are in both training and test images, so all numbers are too high.")
     if setting.chosen_on == "test":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from click.testing import Result
 from support.published_folders import (
     write_chestxray14,
     write_flair,
@@ -105,6 +107,81 @@ def test_damaged_images_are_named_with_their_origin(name: str, tmp_path: Path) -
     assert f"{image}: " in str(caught.value)
     assert "download them again from" in str(caught.value)
     assert "data check" not in str(caught.value)  # that verb is for own images
+
+
+def _images(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*.*")) if path.suffix in ENDINGS]
+
+
+@each_source
+def test_images_are_found_in_any_folder_below(name: str, tmp_path: Path) -> None:
+    """People unpack archives in their own way: here each into two folders of its own."""
+    folder = WRITERS[name](tmp_path / "files")
+    expected = make(name, folder).load(tmp_path / "one")
+    for home in {folder / path.relative_to(folder).parts[0] for path in _images(folder)}:
+        other = folder / "unpacked" / f"{home.name} archive"
+        other.mkdir(parents=True)
+        home.rename(other / home.name)
+    assert same(make(name, folder).load(tmp_path / "two"), expected)
+
+
+def test_an_image_in_two_unexpected_folders_is_refused(tmp_path: Path) -> None:
+    folder = write_flair(tmp_path / "files")
+    (folder / "small_images").rename(folder / "a")
+    shutil.copytree(folder / "a", folder / "b")
+    with pytest.raises(UserError, match=r"image 101 is in .*a.101\.jpg and in .*b.101\.jpg"):
+        make("flair", folder).load(tmp_path / "cache")
+
+
+def test_masks_with_the_names_of_photographs_are_no_photographs(tmp_path: Path) -> None:
+    folder = WRITERS["pascal-voc"](tmp_path / "files")
+    home = next(folder.rglob("JPEGImages"))
+    (home.parent / "SegmentationClass").mkdir()
+    (home / "000005.jpg").rename(home.parent / "SegmentationClass" / "000005.png")
+    with pytest.raises(UserError, match="1 of 5 images are missing"):
+        make("pascal-voc", folder).load(tmp_path / "cache")
+
+
+@each_source
+def test_a_part_of_the_images_will_do_if_asked_for(name: str, tmp_path: Path) -> None:
+    folder = WRITERS[name](tmp_path / "files")
+    extra = {"validation_share": 0.0} if name == "ham10000" else {}
+    extra |= {"split": "image"} if name == "rsna-ich" else {}
+    whole = make(name, folder, **extra).load(tmp_path / "whole")
+    gone = whole.train.ids[0]
+    next(path for path in _images(folder) if path.stem == Path(gone).stem).unlink()
+    command = ["data", "prepare", name, "--from", str(folder), "--to", str(tmp_path / "cache")]
+    command += [word for key in ("size=4", *(f"{k}={v}" for k, v in extra.items()))
+                for word in ("--set", key)]  # fmt: skip
+    refused = CliRunner().invoke(app, command)
+    assert refused.exit_code == 1
+    assert "to go on without them: `fedquilt data prepare --partial`" in said(refused)
+    prepared = CliRunner().invoke(app, [*command, "--partial"])
+    assert prepared.exit_code == 0, prepared.output
+    setting = find("data source", SOURCES, name).goes_on_with
+    assert "1 of" in said(prepared)
+    assert "images are missing and left out" in said(prepared)
+    assert f"recipes that use it need data.{setting}" in said(prepared)
+    key, value = setting.split("=")
+    part = make(name, folder, **extra, **{key: {"true": True}.get(value, value)})
+    splits = part.load(tmp_path / "cache")
+    assert splits.missing_images == 1
+    if name != "rsna-ich":  # it draws its splits from the slices that are there
+        assert splits.train.ids == whole.train.ids[1:]
+        assert splits.test.ids == whole.test.ids
+        assert torch.equal(splits.train.images, whole.train.images[1:])
+    assert gone not in {*splits.train.ids, *splits.test.ids}
+    assert plain(make(name, folder, **extra), TABLES).keys() & {"partial"} == set()  # old hashes
+
+
+def said(result: Result) -> str:
+    return " ".join(result.output.split())
+
+
+def test_a_packed_data_set_has_no_part() -> None:
+    result = CliRunner().invoke(app, ["data", "prepare", "mnist", "--from", ".", "--partial"])
+    assert result.exit_code == 1
+    assert "'mnist' does not come as single image files" in said(result)
 
 
 @pytest.mark.parametrize("replacement", ["link", "folder"])

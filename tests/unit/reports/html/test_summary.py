@@ -140,5 +140,7 @@ def test_three_limits_the_worst_first():
         "Patients are in both training and test images",
         "The round was chosen on the test images",
     ]
+    part = limits(replace(SETTING, missing_images=1, patients_in_both=2))
+    assert part[1].startswith("Only a part of the published data set was there; 1 image of it")
     fitted = limits(replace(SETTING, calibrated=True))
     assert fitted[2].startswith("No threshold was fitted")

@@ -13,7 +13,7 @@ from fedquilt.core.errors import UserError
 from fedquilt.data.images.decoding import Decoding, Fit
 from fedquilt.data.images.index import ImageFolders
 from fedquilt.data.published.image_table import ImageTable, SplitIndices, load_image_splits
-from fedquilt.data.published.origin import Origin, PublishedSource
+from fedquilt.data.published.origin import Origin, PublishedImages
 from fedquilt.data.published.settings import check_image_settings, check_one_of, check_shares
 from fedquilt.data.published.splits import draw_by_group, draw_by_image, draw_left_out
 from fedquilt.data.source import Splits
@@ -29,7 +29,7 @@ Split: TypeAlias = Literal["official", "patient", "image"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChestXray14(PublishedSource):
+class ChestXray14(PublishedImages):
     """Findings mined from radiology reports; "No Finding" is an image without any label."""
 
     classes: Findings = "all14"  # "top8": the eight most frequent in the chosen view (FedMLP)
@@ -65,6 +65,7 @@ class ChestXray14(PublishedSource):
             self.root,
             ("images", "images_*/images", "images_*"),
             "them in images/ or in images_001/images/ to images_012/images/",
+            partial=self.partial,
         )
         return load_image_splits(table, self.split_indices(table), folders, decoding, cache)
 

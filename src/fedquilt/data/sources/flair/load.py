@@ -11,7 +11,7 @@ import numpy as np
 from fedquilt.data.images.decoding import Decoding, Fit
 from fedquilt.data.images.index import ImageFolders
 from fedquilt.data.published.image_table import ImageTable, SplitIndices, load_image_splits
-from fedquilt.data.published.origin import Origin, PublishedSource
+from fedquilt.data.published.origin import Origin, PublishedImages
 from fedquilt.data.published.settings import check_image_settings, check_one_of
 from fedquilt.data.source import Splits
 from fedquilt.data.sources.flair.labels import Grain, read_entries
@@ -20,7 +20,7 @@ Validation: TypeAlias = Literal["leave-out", "train"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flair(PublishedSource):
+class Flair(PublishedImages):
     """Objects in users' photographs; the partition "natural" makes every user a client."""
 
     grain: Grain = "coarse"  # 17 classes; "fine" has 1,628
@@ -42,7 +42,13 @@ class Flair(PublishedSource):
     def load(self, cache: Path) -> Splits:
         table, indices = self.labels()
         decoding = Decoding(self.size, 3, self.fit)
-        folders = ImageFolders(self.origin, self.root, ("small_images",), "them in small_images/")
+        folders = ImageFolders(
+            self.origin,
+            self.root,
+            ("small_images",),
+            "them in small_images/",
+            partial=self.partial,
+        )
         return load_image_splits(table, indices, folders, decoding, cache)
 
     def labels(self) -> tuple[ImageTable, SplitIndices]:

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 from fedquilt.data.images.decoding import Decoding, Fit
 from fedquilt.data.images.index import ImageFolders
 from fedquilt.data.published.image_table import ImageTable, SplitIndices, load_image_splits
-from fedquilt.data.published.origin import Origin, PublishedSource
+from fedquilt.data.published.origin import Origin, PublishedImages
 from fedquilt.data.published.settings import check_image_settings, check_one_of, check_shares
 from fedquilt.data.published.splits import draw_by_group, draw_by_image, draw_left_out
 from fedquilt.data.source import Splits
@@ -26,7 +26,7 @@ Split: TypeAlias = Literal["lesion", "image"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ham10000(PublishedSource):
+class Ham10000(PublishedImages):
     """Dermatoscopic photographs; each image has exactly one of seven diagnoses."""
 
     split: Split = "lesion"  # "image" as in FedLSM, with photographs of a lesion in both splits
@@ -56,6 +56,7 @@ class Ham10000(PublishedSource):
             self.root,
             ("HAM10000_images_part*", "ISIC2018_Task3_Training_Input", "images"),
             "them in HAM10000_images_part_1/ and _2/ or in ISIC2018_Task3_Training_Input/",
+            partial=self.partial,
         )
         return load_image_splits(table, self.split_indices(table), folders, decoding, cache)
 

@@ -15,7 +15,7 @@ from fedquilt.data.published.image_table import (
     join_tables,
     load_image_splits,
 )
-from fedquilt.data.published.origin import Origin, PublishedSource
+from fedquilt.data.published.origin import Origin, PublishedImages
 from fedquilt.data.published.settings import check_image_settings
 from fedquilt.data.source import Splits
 from fedquilt.data.sources.ms_coco.labels import read_instances
@@ -24,7 +24,7 @@ Year: TypeAlias = Literal[2014, 2017]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MsCoco(PublishedSource):
+class MsCoco(PublishedImages):
     """Objects in photographs; the published validation set is the test split."""
 
     year: Year = 2014
@@ -51,6 +51,7 @@ class MsCoco(PublishedSource):
             self.root,
             tuple(f"{above}{name}" for above in ("", "images/") for name in names),
             f"them in {names[0]}/ and {names[1]}/, or in images/",
+            partial=self.partial,
         )
         return load_image_splits(table, indices, folders, decoding, cache)
 

@@ -17,7 +17,7 @@ from fedquilt.data.published.image_table import (
     join_tables,
     load_image_splits,
 )
-from fedquilt.data.published.origin import Origin, PublishedSource
+from fedquilt.data.published.origin import Origin, PublishedImages
 from fedquilt.data.published.settings import check_image_settings, check_one_of
 from fedquilt.data.source import Splits
 from fedquilt.data.sources.pascal_voc.labels import read_image_set
@@ -34,7 +34,7 @@ DEFAULT_SETS: dict[int, tuple[ImageSet, ImageSet]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PascalVoc(PublishedSource):
+class PascalVoc(PublishedImages):
     """Objects in photographs; a class with only "difficult" objects counts as not annotated."""
 
     year: Year = 2007
@@ -62,7 +62,14 @@ class PascalVoc(PublishedSource):
     def load(self, cache: Path) -> Splits:
         table, indices = self.labels()
         decoding = Decoding(self.size, 3, self.fit)
-        folders = ImageFolders(self.origin, self.devkit, ("JPEGImages",), "them in JPEGImages/")
+        folders = ImageFolders(
+            self.origin,
+            self.devkit,
+            ("JPEGImages",),
+            "them in JPEGImages/",
+            elsewhere="**/JPEGImages",  # masks in other folders have the photographs' names
+            partial=self.partial,
+        )
         return load_image_splits(table, indices, folders, decoding, cache)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from fedquilt.data.published.image_table import (
     ImageTable,
     SplitIndices,
     bad_images_error,
+    left_out_sentence,
     load_splits,
 )
 from fedquilt.data.published.origin import Origin, PublishedSource
@@ -31,6 +33,8 @@ from fedquilt.data.sources.rsna_ich.slices import Windows, decoded_slices
 Stage: TypeAlias = Literal[1, 2]
 Split: TypeAlias = Literal["patient", "image"]
 MissingImages: TypeAlias = Literal["error", "leave-out"]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +53,7 @@ class RsnaIch(PublishedSource):
     # centre and width of each channel in Hounsfield units: brain, subdural space, bone (DICOM)
     size: int = 224  # pixels per side; the few slices that are not square are squashed
 
+    goes_on_with: ClassVar[str | None] = "missing_images=leave-out"
     origin: ClassVar[Origin] = Origin(
         "RSNA ICH",
         "Kaggle's competition 'RSNA Intracranial Hemorrhage Detection' (the CSV file and the "
@@ -69,29 +74,38 @@ class RsnaIch(PublishedSource):
 
     def load(self, cache: Path) -> Splits:
         folders = self._folders()
-        table = self.labels(folders)
+        table, missing = self.labels(folders)
         if self.split == "image":
             is_test = draw_by_image(table, self.test_share, self.split_seed)
         else:
             table = self._with_patients(table, folders, cache)
             is_test = draw_by_group(table, self.test_share, self.split_seed)
-        return load_splits(
+        splits = load_splits(
             table,
             SplitIndices.from_mask(is_test),
             folders,
             lambda files: self._decode(files, cache),
         )
+        return replace(splits, missing_images=missing)
 
-    def labels(self, folders: ImageFolders) -> ImageTable:
-        """The labels of the selected slices; ``folders`` is used only to find missing images."""
+    def labels(self, folders: ImageFolders) -> tuple[ImageTable, int]:
+        """The labels of the selected slices, and how many slices are missing and left out.
+
+        ``folders`` is used only to find missing images.
+        """
         path = self.origin.find(self.root, f"stage_{self.stage}_train.csv")
         table = read_rows(self.origin, path)
         index = folders.index() if self.missing_images == "leave-out" else dict.fromkeys(table.ids)
+        missing = sum(name not in index for name in table.ids)
         wanted = [name in index and name != DAMAGED for name in table.ids]
         if not any(wanted):
             folders.locate(table.ids)  # raises an error that says what is missing
+        if missing:
+            log.warning("%s", left_out_sentence(self.origin, missing, len(table)))
         table = table.select(np.flatnonzero(wanted))
-        return table if self.healthy is None else keep_healthy(table, self.healthy, self.split_seed)
+        if self.healthy is not None:
+            table = keep_healthy(table, self.healthy, self.split_seed)
+        return table, missing
 
     def _folders(self) -> ImageFolders:
         name = self.images or f"stage_{self.stage}_train"

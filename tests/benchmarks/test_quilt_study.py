@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from benchmarks.studies.quilt.data_sets import _drawn
-from benchmarks.studies.quilt.one_run import GLOBAL, Job
-from benchmarks.studies.quilt.plan import BEST, IDEAS, MAIN, Part
+from benchmarks.studies.quilt.kept_rows import finals, read
+from benchmarks.studies.quilt.one_run import GLOBAL, Job, _write
+from benchmarks.studies.quilt.plan import BEST, DECIDING, IDEAS, MAIN, SCENES, THREE, Part
 from benchmarks.studies.quilt.problems import PROBLEMS
 from benchmarks.studies.quilt.runs import CANDIDATES, Study
-from benchmarks.studies.quilt.tables import differences, means, read
+from benchmarks.studies.quilt.tables import differences, means, ranks
 
 RATES = PROBLEMS[MAIN].rates
 PLAN = (
@@ -81,7 +82,7 @@ def test_tables_by_hand(tmp_path: Path) -> None:
             job = Job(phase="final", problem=MAIN, row=name, seed=seed, rounds=80, rate=1e-3)
             rows = [_row(job, auc), _row(job, auc, served="average")]
             study.keep(rows, torch.zeros(1).half())
-    rows = read([tmp_path])
+    rows = finals(read([tmp_path]))
     [ours] = [line for line in means(rows) if line["row"] == "QUILT"]
     assert (ours["seeds"], ours["macro_auc"], ours["macro_auc_sd"]) == (3, 83.0, 2.0)
     assert ours["gap_closed_macro_auc"] == 0.25
@@ -91,6 +92,55 @@ def test_tables_by_hand(tmp_path: Path) -> None:
     assert (found["mean"], found["low"], found["high"]) == pytest.approx(
         (2.0, 2 - half, 2 + half), abs=0.01
     )
+
+
+def test_half_of_a_run_is_a_run_unless_its_schedule_follows_the_rounds(tmp_path: Path) -> None:
+    study = Study(tmp_path, {})
+    for name in ("QUILT", "FedMLP"):
+        job = Job(phase="final", problem=MAIN, row=name, seed=1, rounds=80, rate=1e-3)
+        rows = [_row(job, auc, round=after) for after, auc in ((40, 70.0), (48, 71.0), (80, 75.0))]
+        study.keep(rows, torch.zeros(1).half())
+    lines = means(finals(read([tmp_path])))
+    found = {(line["problem"], line["row"]): line for line in lines}
+    whole, half = f"{MAIN}, 80 rounds", f"{MAIN}, 40 rounds"
+    assert found.keys() == {(whole, "QUILT"), (half, "QUILT"), (whole, "FedMLP")}
+    assert found[half, "QUILT"]["macro_auc"] == 70.0
+    assert (found[half, "QUILT"]["bytes_up"], found[whole, "QUILT"]["bytes_up"]) == (4.0, 8.0)
+
+
+def test_a_run_that_is_cut_off_keeps_its_first_half(tmp_path: Path) -> None:
+    study = Study(tmp_path, {"date": "today"})
+    (tmp_path / "halfway").mkdir()
+    cut = Job(phase="final", problem=MAIN, row="QUILT", seed=1, rounds=80, rate=1e-3)
+    assert not study.keep_half(cut)
+    half = _row(cut, 70.0, round=40, rounds=40)
+    _write(study.halfway(cut), [half])
+    assert study.keep_half(cut)
+    assert (study.least_rounds(cut), cut in study.finished) == (40, False)
+    [row] = read([tmp_path])
+    assert (row["rounds"], row["macro_auc"], row["scores_at"], row["date"]) == (
+        "40",
+        "70.0",
+        "",
+        "today",
+    )
+
+
+def test_ranks_take_the_longest_runs_of_problems_where_every_rival_ran(tmp_path: Path) -> None:
+    study = Study(tmp_path, {})
+    rivals = [name for name in DECIDING if name != "full labels"]
+    for problem, lengths in ((MAIN, (40, 80)), (SCENES, (16,)), (THREE, (40,))):
+        for rounds in lengths:
+            for place, name in enumerate(rivals[: 2 if problem == THREE else None]):
+                job = Job(
+                    phase="final", problem=problem, row=name, seed=1, rounds=rounds, rate=1e-3
+                )
+                study.keep([_row(job, 60.0 + rounds + place)], torch.zeros(1).half())
+    found = ranks(finals(read([tmp_path])), "macro_auc")
+    assert found is not None
+    assert list(found["data_sets"]) == [f"{SCENES}, 16 rounds", f"{MAIN}, 80 rounds"]
+    assert found["mean_ranks"]["FedAvg-PL"] == len(rivals)  # the lowest AUC on both
+    assert found["mean_ranks"][rivals[-1]] == 1
 
 
 def test_patients_are_on_one_side_and_every_class_on_both() -> None:

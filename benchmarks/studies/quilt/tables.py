@@ -10,8 +10,7 @@ for other patients. Ranks and critical difference count the problems in which ev
 from __future__ import annotations
 
 import argparse
-import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 
 from benchmarks.harness.result_csv import write_results
 from benchmarks.studies.quilt.data_sets import tested_radiographs
+from benchmarks.studies.quilt.kept_rows import Row, finals, kept, read
 from benchmarks.studies.quilt.one_run import AVERAGE, GLOBAL
 from benchmarks.studies.quilt.plan import DECIDING, DIGITS, MAIN, RADIOGRAPHS, SCENES
 from fedquilt.metrics.across_data_sets import friedman
@@ -33,21 +33,7 @@ from fedquilt.reports.style import line_style, new_figure, picture_style, prepar
 METRICS = ("macro_auc", "map", "bacc")
 BASE, OURS, BOUND = "FedAvg-PL", "QUILT", "full labels"
 PICTURES = Path(__file__).parents[3] / "docs" / "pictures"
-Row = dict[str, str]
 Values = dict[str, dict[str, dict[int, float]]]  # problem -> row -> seed -> a metric in percent
-
-
-def read(folders: Iterable[Path]) -> list[Row]:
-    """The rows of all folders; a problem that was run for other than its rounds names them."""
-    rows = []
-    for folder in folders:
-        with (folder / "quilt_runs.csv").open(newline="", encoding="utf-8") as file:
-            rows += [row | {"folder": str(folder)} for row in csv.DictReader(file)]
-    usual = {DIGITS: "40"}
-    for row in rows:
-        if row["phase"] == "final" and row["rounds"] != usual.get(row["problem"], row["rounds"]):
-            row["problem"] += f", {row['rounds']} rounds"
-    return rows
 
 
 def values(rows: Sequence[Row], metric: str, served: str = GLOBAL) -> Values:
@@ -59,11 +45,7 @@ def values(rows: Sequence[Row], metric: str, served: str = GLOBAL) -> Values:
 
 
 def _last(rows: Sequence[Row], served: str = GLOBAL) -> list[Row]:
-    return [
-        row
-        for row in rows
-        if (row["phase"], row["served"], row["round"]) == ("final", served, row["rounds"])
-    ]
+    return [row for row in rows if (row["served"], row["round"]) == (served, row["rounds"])]
 
 
 def means(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -84,8 +66,8 @@ def means(rows: Sequence[Row]) -> list[dict[str, Any]]:
                 found = [*of_metric[metric][problem][name].values()]
                 line[metric] = round(fmean(found), 2)
                 line[f"{metric}_sd"] = round(stdev(found), 2) if len(found) > 1 else ""
-                served = [*averaged[metric][problem][name].values()]
-                line[f"{metric}_of_average"] = round(fmean(served), 2)
+                served = [*averaged[metric].get(problem, {}).get(name, {}).values()]
+                line[f"{metric}_of_average"] = round(fmean(served), 2) if served else ""
             for metric in METRICS[:2]:
                 line[f"gap_closed_{metric}"] = _gap_closed(of_metric[metric][problem], name)
             for cost in ("bytes_up", "seconds_in_rounds", "memory_MiB"):
@@ -94,19 +76,6 @@ def means(rows: Sequence[Row]) -> list[dict[str, Any]]:
             line["trained_on"] = "; ".join(sorted({run["hardware"] for run in runs}))
             table.append(line)
     return table
-
-
-def kept(rows: Sequence[Row]) -> list[Row]:
-    """The rows as they are committed: without scores, and classes after the last round only."""
-    per_class = ("auc_per_class", "ap_per_class")
-    return [
-        {
-            name: "" if name in per_class and row["round"] != row["rounds"] else value
-            for name, value in row.items()
-            if name not in ("folder", "scores_at", "scores_shape")
-        }
-        for row in rows
-    ]
 
 
 def _gap_closed(methods: Mapping[str, Mapping[int, float]], name: str) -> float | str:
@@ -162,7 +131,7 @@ def over_patients(rows: Sequence[Row], folder: Path) -> list[dict[str, Any]]:
 
     A patient whose images several seeds tested counts with the mean of what it adds.
     """
-    chosen = [row for row in _last(rows) if row["problem"] == RADIOGRAPHS]
+    chosen = [row for row in _last(rows) if row["base"] == RADIOGRAPHS]
     gathered: dict[str, dict[int, Any]] = {}
     everyone = 0
     for row in chosen:
@@ -212,12 +181,23 @@ def _scores(row: Row) -> Any:
 
 
 def ranks(rows: Sequence[Row], metric: str) -> dict[str, Any] | None:
-    """Friedman's test over the problems in which every deciding row (but the bound) ran."""
+    """Friedman's test over the problems in which every deciding row (but the bound) ran.
+
+    Of a problem with several numbers of rounds, the largest counts.
+    """
     rivals = [name for name in DECIDING if name != BOUND]
-    table = {
-        problem: {name: fmean(methods[name].values()) for name in rivals}
+    whole = {
+        problem: methods
         for problem, methods in values(rows, metric).items()
         if set(rivals) <= methods.keys()
+    }
+    longest: dict[str, str] = {}
+    for row in sorted(rows, key=lambda row: int(row["rounds"])):
+        if row["problem"] in whole:
+            longest[row["base"]] = row["problem"]
+    table = {
+        problem: {name: fmean(whole[problem][name].values()) for name in rivals}
+        for problem in longest.values()
     }
     if len(table) < 2:
         return None
@@ -233,7 +213,7 @@ def ranks(rows: Sequence[Row], metric: str) -> dict[str, Any] | None:
 
 def save_curves(rows: Sequence[Row], path: Path) -> None:
     """Draw AUC and mAP over rounds, the mean of the seeds, for up to three problems."""
-    shown = [p for p in (MAIN, SCENES, DIGITS) if any(row["problem"] == p for row in rows)]
+    shown = [p for p in (MAIN, SCENES, DIGITS) if any(row["base"] == p for row in rows)]
     with picture_style():
         figure = new_figure(9, 2.9 * len(shown) + 0.6)
         grid = figure.subplots(len(shown), 2, squeeze=False)
@@ -241,17 +221,25 @@ def save_curves(rows: Sequence[Row], path: Path) -> None:
             for axes, metric, heading in zip(pair, METRICS, ("AUC", "mAP")):
                 prepare_round_axes(axes, f"{problem}: {heading} (%)")
                 for position, name in enumerate(DECIDING):
-                    points: dict[int, list[float]] = {}
-                    for row in rows:
-                        key = (row["phase"], row["problem"], row["row"], row["served"])
-                        if key == ("final", problem, name, GLOBAL):
-                            points.setdefault(int(row["round"]), []).append(float(row[metric]))
-                    at = sorted(points)
-                    look = line_style(position, len(at))
-                    axes.plot(at, [fmean(points[r]) for r in at], label=name, **look)
+                    if points := _curve(rows, problem, name, metric):
+                        look = line_style(position, len(points))
+                        axes.plot([*points], [*points.values()], label=name, **look)
         handles = grid[0][0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower left", ncols=4)
         save(figure, path)
+
+
+def _curve(rows: Sequence[Row], problem: str, name: str, metric: str) -> dict[int, float]:
+    """The mean of a row's longest runs after each evaluated round."""
+    runs = [
+        row for row in rows if (row["base"], row["row"], row["served"]) == (problem, name, GLOBAL)
+    ]
+    longest = max((int(row["rounds"]) for row in runs), default=0)
+    points: dict[int, list[float]] = {}
+    for row in runs:
+        if int(row["rounds"]) == longest:
+            points.setdefault(int(row["round"]), []).append(float(row[metric]))
+    return {after: fmean(found) for after, found in sorted(points.items())}
 
 
 def main() -> None:
@@ -259,8 +247,9 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, nargs="+", required=True)
     parser.add_argument("--folder", type=Path, help="of data_sets, for intervals over patients")
     options = parser.parse_args()
-    rows = read(options.runs)
-    write_results("studies/quilt_runs", [], earlier=kept(rows))
+    everything = read(options.runs)
+    write_results("studies/quilt_runs", [], earlier=kept(everything))
+    rows = finals(everything)
     write_results("studies/quilt", means(rows))
     write_results("studies/quilt_differences", differences(rows))
     if options.folder:

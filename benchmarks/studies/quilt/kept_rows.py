@@ -1,0 +1,70 @@
+"""The study's rows: read from the folders that runs wrote, as they are tabled, and as committed."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.studies.quilt.problems import PROBLEMS, follows_the_rounds
+
+LONG = 80  # rounds, of which the first half is a run as well
+MINE = ("folder", "scores_at", "scores_shape")  # columns that only say where scores are
+
+Row = dict[str, str]
+
+
+def read(folders: Iterable[Path]) -> list[Row]:
+    """The rows of all folders; those on a data set are of the first folder that has any."""
+    rows: list[Row] = []
+    taken: dict[str, Path] = {}
+    for folder in folders:
+        with (folder / "quilt_runs.csv").open(newline="", encoding="utf-8") as file:
+            rows += [
+                row | {"folder": str(folder)}
+                for row in csv.DictReader(file)
+                if taken.setdefault(PROBLEMS[row["problem"]].data, folder) == folder
+            ]
+    return rows
+
+
+def kept(rows: Sequence[Row]) -> list[Row]:
+    """The rows as they are committed: without scores, and classes after the last round only."""
+    per_class = ("auc_per_class", "ap_per_class")
+    return [
+        {
+            name: "" if name in per_class and row["round"] != row["rounds"] else value
+            for name, value in row.items()
+            if name not in MINE
+        }
+        for row in rows
+    ]
+
+
+def finals(rows: Sequence[Row]) -> list[Row]:
+    """The final runs' rows, with the number of rounds in the problem's name.
+
+    The first half of a long run is added as a run, unless its method's schedule follows the rounds.
+    """
+    final = [row for row in rows if row["phase"] == "final"]
+    ran = {_run(row) for row in final}
+    halves = [
+        half
+        for row in final
+        if row["rounds"] == str(LONG) and not follows_the_rounds(row["row"])
+        if _run(half := _in_half(row)) not in ran and 2 * int(half["round"]) <= LONG
+    ]
+    return [
+        row | {"problem": f"{row['problem']}, {row['rounds']} rounds", "base": row["problem"]}
+        for row in final + halves
+    ]
+
+
+def _run(row: Row) -> tuple[str, ...]:
+    return tuple(row[name] for name in ("problem", "row", "seed", "rounds"))
+
+
+def _in_half(row: Row) -> Row:
+    unknown = dict.fromkeys(("seconds_in_rounds", "seconds", "trust", "scores_at"), "")
+    rounds = int(row["rounds"]) // 2
+    return row | unknown | {"rounds": str(rounds), "bytes_up": str(int(row["bytes_up"]) // 2)}

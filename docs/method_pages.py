@@ -1,6 +1,7 @@
 """One Markdown page per method, from the code: ``python -m docs.method_pages FOLDER``.
 
-Also writes down what leaves a client, for ``fedquilt list methods --verbose``.
+A page ends with the text of ``docs/method_notes`` on its method, if there is one. Also writes down
+what leaves a client, for ``fedquilt list methods --verbose``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from fedquilt.recipes.what_leaves import FILE
 from fedquilt.training.method import Method
 
 FACTS = Path(__file__).parents[1] / "src" / "fedquilt" / "recipes" / FILE
+NOTES = Path(__file__).parent / "method_notes"
 INDEX = "index.md"
 MARK = "<!-- Written by `make docs` from the code. Change the code, not this page. -->"
 PLAIN_RECIPE = "digits-fedavg"  # sets nothing but the training, so any method can take its place
@@ -75,6 +77,7 @@ def _page(name: str, place: str) -> str:
         *_variants(name, source),
         f"## What leaves a client\n\n{_sent(name, find('method', METHODS, name)())}",
         f"## Run it\n\n{_commands(name, source)}",
+        *_notes(name),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -199,6 +202,14 @@ def _commands(name: str, source: ClassSource) -> str:
         lines.append(f"fedquilt run {OWN_DATA} --method {name}")
         rest = "The last line is for your own images: see [own data](../own_data.md)."
     return "\n".join(["```", *lines, "```", "", rest])
+
+
+def _notes(name: str) -> list[str]:
+    """What is written by hand, without its title; links are alike from both folders."""
+    path = NOTES / f"{name}.md"
+    if not path.exists():
+        return []
+    return [path.read_text(encoding="utf-8").partition("\n\n")[2].rstrip()]
 
 
 def _title(module_docstring: str) -> str:

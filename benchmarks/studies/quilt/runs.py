@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import gc
 import os
 import time
 from collections import Counter
@@ -39,7 +40,8 @@ from benchmarks.studies.quilt.plan import (
 )
 from benchmarks.studies.quilt.problems import PROBLEMS, follows_the_rounds
 
-ATTEMPTS = 2  # of a job whose process ended
+ATTEMPTS = 2  # of a job that failed, as when other processes had the device's memory
+JOBS_OF_A_PROCESS = 8  # so that nothing it holds on the device lasts
 
 
 @dataclass
@@ -48,7 +50,8 @@ class Study:
 
     out: Path
     made_with: dict[str, str]
-    finished: set[Job] = field(default_factory=set)  # or failed
+    finished: set[Job] = field(default_factory=set)
+    failed: set[Job] = field(default_factory=set)  # what depends on them is not run
     quality: dict[Job, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -120,7 +123,7 @@ class Study:
         source = PROBLEMS[problem].rates_from or problem
         of_row = CARRIES_OVER.get(row, "QUILT" if row in CANDIDATES else row)
         tried = {
-            job.rate: self.quality.get(job, 0.0)
+            job.rate: self.quality[job]
             for job in self.finished
             if (job.phase, job.problem, job.row) == ("tuning", source, of_row)
         }
@@ -131,7 +134,7 @@ class Study:
     def best_candidate(self, problem: str) -> str | None:
         """The idea that is best on the tuning seed, once all were tried."""
         screened = {
-            job.row: self.quality.get(job, 0.0)
+            job.row: self.quality[job]
             for job in self.finished
             if (job.phase, job.problem) == ("screening", problem)
         }
@@ -171,6 +174,7 @@ def work(job: Job, halfway: Path, folder: Path, device: str) -> tuple[list[dict[
     torch.set_num_threads(1)
     made = run_job(job, folder, device, halfway)
     if device == "cuda":
+        gc.collect()  # captured steps are in cycles
         torch.cuda.empty_cache()  # other processes need it
     return made
 
@@ -183,7 +187,9 @@ class Workers:
         self._pool = self._started()
 
     def _started(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(self.count, mp_context=get_context("spawn"))
+        return ProcessPoolExecutor(
+            self.count, mp_context=get_context("spawn"), max_tasks_per_child=JOBS_OF_A_PROCESS
+        )
 
     def begin(self, job: Job, halfway: Path) -> Future[Any]:
         try:
@@ -226,7 +232,7 @@ def main() -> None:
 
     def start() -> bool:
         """Start the first job that is ready and fits into the time left; say if there was one."""
-        begun = {job for job, _ in running.values()} | study.finished
+        begun = {job for job, _ in running.values()} | study.finished | study.failed
         for job in study.jobs(plan):
             if job is None or job in begun:
                 continue
@@ -247,8 +253,8 @@ def main() -> None:
         for future in done:
             job, since = running.pop(future)
             if error := future.exception():
-                if not isinstance(error, BrokenProcessPool) or attempts[job] == ATTEMPTS:
-                    study.finished.add(job)
+                if attempts[job] == ATTEMPTS:
+                    study.failed.add(job)
                 print(f"FAILED {job}: {type(error).__name__} {str(error)[:300]}", flush=True)
                 continue
             rows, scores = future.result()

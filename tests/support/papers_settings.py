@@ -262,6 +262,10 @@ EXPERIMENTS: dict[tuple[str, str, str, str], dict[str, Any]] = {
         "method.train_query": False,
     },
     ("fedlgt/table1", "flair", "fedlgt", "all"): {**FEDLGT, **USERS, "data.grain": "coarse"},
+    ("fedlgt/table1", "flair", "fedlgt-average", "all"): {
+        "method.join": "average",
+        "method.prompt": "The photo contains {name}",
+    },
     ("fedlgt/table2", "flair-fine", "fedlgt", "all"): {**FEDLGT, **USERS, "data.grain": "fine"},
     ("fedlgt/table3", "ms-coco", "fedlgt", "all"): {
         **FEDLGT,

@@ -152,6 +152,8 @@ def flair(root: Path) -> None:
         )
         photograph(root / "small_images" / f"{number}.jpg", number)
     (root / "labels_and_metadata.json").write_text(json.dumps(entries))
+    lines = [f"fine {column} -> coarse {column // 2}\n" for column in range(6)]
+    (root / "label_relationship.txt").write_text("".join(lines))
 
 
 def cifar10(root: Path) -> None:

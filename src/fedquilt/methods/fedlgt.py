@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.settings import added
 from fedquilt.data.client_data import ClientData
 from fedquilt.losses.label_states import mask_uncertain
 from fedquilt.methods.fedc_tran import FedCTran
@@ -38,6 +39,8 @@ class FedLGT(FedCTran):
     text_encoder: str = "hashed-names"  # or open-clip:MODEL/WEIGHTS, a folder, a file of vectors;
     # "learned": trained embeddings, as in FedC-Tran
     prompt: str = "The photo contains {name}."  # for encoders that read sentences
+    finer_names: str | None = added(None)  # in place of class names: a JSON file, or FLAIR's folder
+    join: Literal["concat", "average"] = added("concat")  # finer names: one text, or mean vector
     swapped_states: bool = False  # the word "positive" for a negative label, as in the public code
     calibrate: bool = True  # CA-MLE: hide labels that the received model is uncertain about
     threshold: float = 0.5  # tau: the probability of greatest uncertainty
@@ -68,6 +71,8 @@ class FedLGT(FedCTran):
             "prompt": self.prompt,
             "swapped_states": self.swapped_states,
         }
+        if self.finer_names is not None:
+            text |= {"finer_names": self.finer_names, "join": self.join}
         return replace(plain, head_settings={**plain.head_settings, **text})
 
     def begin(self, local: Local) -> State:

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from fedquilt.core.errors import UserError, nearest
 from fedquilt.core.seeding import generator_for
+from fedquilt.models.class_names.finer_names import joined, read_finer_names
 from fedquilt.models.class_names.text_encoders import OPEN_CLIP, open_clip_vectors, sentence_vectors
 from fedquilt.models.class_names.text_files import FILES, read_text_vectors, write_text_vectors
 from fedquilt.models.heads import Setting
 
-SETTING = "text_encoder"  # the key in head_settings
+SETTING, FINER_NAMES = "text_encoder", "finer_names"  # keys in head_settings
 HASHED = "hashed-names"  # hashed character n-grams: the spelling, not the meaning
 STORED = "stored"  # zeros: loading the weights fills them in
 LEARNED = "learned"  # no text: the head trains its vectors
@@ -26,11 +27,33 @@ HASHED_WIDTH = 1024
 GRAM_SIZES = (2, 3, 4)
 
 
-def text_vectors(encoder: str, class_names: Sequence[str], prompt: str, width: int) -> Tensor:
-    """(C + 2, width): a unit vector for each class name, then for each of ``STATES``."""
+def text_vectors(
+    encoder: str,
+    class_names: Sequence[str],
+    prompt: str,
+    width: int,
+    finer_names: str = "",
+    join: str = "concat",
+) -> Tensor:
+    """(C + 2, width): a unit vector for each class name, then for each of ``STATES``.
+
+    Args:
+        finer_names: where the finer names of the classes are, which then replace their names; see
+            :func:`read_finer_names`.
+        join: one text of the most frequent finer names ("concat"), or the mean of their vectors.
+    """
     if encoder == STORED:
         return torch.zeros(len(class_names) + len(STATES), width)
-    return fit_width(encode(encoder, class_names, prompt), width)
+    if not finer_names:
+        return fit_width(encode(encoder, class_names, prompt), width)
+    finer = read_finer_names(finer_names, class_names)
+    if join == "concat":
+        return fit_width(encode(encoder, [joined(names) for names in finer], prompt), width)
+    vectors = encode(encoder, [name for names in finer for name in names], prompt)
+    *of_classes, states = vectors.split([*map(len, finer), len(STATES)])
+    return fit_width(
+        torch.cat([*(each.mean(0, keepdim=True) for each in of_classes), states]), width
+    )
 
 
 def save_text_vectors(
@@ -66,7 +89,8 @@ def encode(encoder: str, class_names: Sequence[str], prompt: str) -> Tensor:
 def with_stored_vectors(settings: Mapping[str, Setting]) -> dict[str, Setting]:
     """Return the settings for a head whose weights, text vectors included, are loaded next."""
     encoder = settings.get(SETTING, LEARNED)
-    return {**settings} if encoder == LEARNED else {**settings, SETTING: STORED}
+    kept = {key: value for key, value in settings.items() if key != FINER_NAMES}  # a path
+    return kept if encoder == LEARNED else {**kept, SETTING: STORED}
 
 
 def hashed_spelling(name: str) -> Tensor:

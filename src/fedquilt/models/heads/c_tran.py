@@ -83,6 +83,8 @@ def build_c_tran(
     text_encoder: str = LEARNED,
     prompt: str = PROMPT,
     swapped_states: bool = False,
+    finer_names: str = "",
+    join: str = "concat",
     layers: int = 3,
     attention_heads: int = 4,
     dropout: float = 0.1,
@@ -94,13 +96,15 @@ def build_c_tran(
         text_encoder: makes the fixed vectors of label names and states. With ``"learned"``, or
             without class names, the vectors are trained.
         swapped_states: use the word "positive" for a negative label, as in FedLGT's public code.
+        finer_names: where to read finer names that replace the class names, if anywhere.
+        join: how the finer names of a class become one vector, see :func:`text_vectors`.
     """
     _check(feature_count, layers, attention_heads, dropout)
     head = CTranHead(feature_count, class_count, layers, attention_heads, dropout)
     if text_encoder == LEARNED or not class_names:
         head.learn_vectors()
         return head
-    vectors = text_vectors(text_encoder, class_names, prompt, feature_count)
+    vectors = text_vectors(text_encoder, class_names, prompt, feature_count, finer_names, join)
     negative, positive = vectors[class_count:].flip(0) if swapped_states else vectors[class_count:]
     head.fix_vectors(vectors[:class_count].clone(), negative.clone(), positive.clone())
     return head

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -14,6 +15,7 @@ from fedquilt.data.published.tables import read_json
 
 Grain: TypeAlias = Literal["coarse", "fine"]
 KEYS: dict[str, str] = {"coarse": "labels", "fine": "fine_grained_labels"}
+RELATIONSHIP = "label_relationship.txt"  # lines "fine -> coarse"
 SPLITS = ("train", "val", "test")
 ALIASES = {"dev": "val"}  # FLAIR's page uses both words
 
@@ -61,3 +63,20 @@ def _check_no_shared_user(
         if split_of.setdefault(user, split) != split:
             found = f"puts a user in both {split_of[user]} and {split}"
             raise origin.wrong(path, found, "each user in one split")
+
+
+def finer_labels(origin: Origin, root: Path) -> dict[str, tuple[str, ...]]:
+    """Coarse class -> its fine ones, by their frequency in all images, as FedLGT's code has it."""
+    path = origin.find(root, RELATIONSHIP)
+    entries = read_json(origin, origin.find(root, "labels_and_metadata.json"), list)
+    count = Counter(name for entry in entries for name in entry[KEYS["fine"]])
+    found: dict[str, list[str]] = {}
+    for line in filter(None, map(str.strip, origin.read_text(path).splitlines())):
+        fine, arrow, coarse = (part.strip() for part in line.partition("->"))
+        if not (fine and arrow and coarse):
+            raise origin.wrong(path, f"has the line {line!r}", "lines such as 'oak -> plant'")
+        found.setdefault(coarse, []).append(fine)
+    return {
+        coarse: tuple(sorted(fine, key=lambda name: (count[name], name), reverse=True))
+        for coarse, fine in found.items()
+    }

@@ -85,7 +85,8 @@ def test_sites_share_the_network_and_differ_in_the_graph() -> None:
 def test_two_stages_each_with_an_optimiser_of_its_own() -> None:
     resting = ("backbone.",)
     assert SiteAware().stages(0) == (Stage(name="branches", frozen=resting), Stage())
-    released = SiteAware(**SiteAware.variants["released"])
+    released = make_method("site-aware", variant="released")
+    assert isinstance(released, SiteAware)
     assert [stage.steps for stage in released.stages(3)] == [1500, 3000]
     assert SiteAware(branch_steps=0).stages(0) == (Stage(),)
     only = SiteAware(branch_steps=7, joint_steps=0).stages(0)
@@ -217,6 +218,21 @@ def test_without_graph_balance_and_first_stage_it_is_fedavg_pl_bit_for_bit() -> 
     assert method.global_weights(server) is server["weights"]
     balanced, _ = trained(federation, replace(method, balanced=True))
     assert not same_bits(balanced, plain)
+
+
+def test_released_follows_the_public_code() -> None:
+    federation = make_federation(annotated=TWO, rounds=1)
+    steps = {"branch_steps": 1, "joint_steps": 1}
+    method = make_method("site-aware", variant="released", **steps)
+    assert method.model_spec(federation.task.model).colour_stem
+    data = federation.clients["site-1"]
+    state = method.init_client(data)
+    assert torch.equal(state["edges"], edge_rates(data.labels, data.known, of_images=True))
+    assert not torch.equal(state["edges"], edge_rates(data.labels, data.known))
+    assert bool((state["balance"] == state["balance"][:, :1]).all())
+    assert float(state["balance"].min()) > 100
+    _, models = trained(federation, method)
+    assert "backbone.colour.0.weight" in models["site-0"]
 
 
 def test_a_shared_graph_is_averaged_and_edges_stay_private() -> None:

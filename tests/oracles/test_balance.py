@@ -44,3 +44,10 @@ def test_a_weight_applies_to_its_own_class_and_kind_only():
     # ln 2 each; weights 2 (class 0 present), 5 (class 1 absent), 3 (class 0 absent); mean of 3.
     found = balanced_bce(logits, labels, known, balance, ONES).item()
     assert found == pytest.approx(10 / 3 * 0.693147, rel=1e-5)
+
+
+def test_the_mean_of_the_classes_weights_is_without_a_cap():
+    # class 0: 2 of 10 present, 1e5 / 8 and 1e5 / 2; class 1: none of 4, 1e5 / 4 for negatives only.
+    weights = balance_weights(tensor([2, 0]), tensor([10, 4]), cap=1.0, mean=True)
+    assert weights.tolist() == [[18_750.0, 18_750.0], [50_000.0, 50_000.0]]
+    assert bool(balance_weights(tensor([0]), tensor([0]), cap=1.0, mean=True).isfinite().all())

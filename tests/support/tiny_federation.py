@@ -37,7 +37,11 @@ def make_method(name: str, **settings: Any) -> Method:
         {"negative_share": 0.3, "positive_share": 0.3} if hasattr(method, "negative_share") else {}
     )
     narrow = {"width": 16} if hasattr(method, "width") else {}
-    given = {key: value for key, value in settings.items() if key not in method.fixed}
+    given = {
+        key: value
+        for key, value in settings.items()
+        if key not in {*method.fixed, "variant"} and not isinstance(value, Mapping)
+    }
     return replace(method, **{"training": training} | early | generous | narrow | given)
 
 

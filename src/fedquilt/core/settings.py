@@ -66,7 +66,7 @@ def _read_dataclass(kind: Any, value: Any, where: str, tables: Tables) -> Any:
             raise UserError(f"{where}.name is missing: which {family}?{nearest('', table)}")
         name = _read_scalar(str, settings.pop("name"), f"{where}.name")
         kind = _entry_of(kind, family, table, name, where)
-        settings = _variant(kind, settings.pop("variant", None), where) | settings
+        settings = _over(_variant(kind, settings.pop("variant", None), where), settings)
         kind = _with_fixed(kind, settings, where)
     hints = typing.get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
@@ -128,6 +128,15 @@ def _variant(kind: Any, name: str | None, where: str) -> dict[str, Any]:
             f"{where}.variant: {kind.__name__} has none called {name!r}{nearest(name, variants)}"
         )
     return dict(variants[name])
+
+
+def _over(variant: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Add what a variant sets and ``settings`` leave out, also within a table such as training."""
+    merged = {**variant, **settings}
+    for key in variant.keys() & settings.keys():
+        if isinstance(variant[key], Mapping) and isinstance(settings[key], Mapping):
+            merged[key] = {**variant[key], **settings[key]}
+    return merged
 
 
 def _with_fixed(kind: Any, settings: dict[str, Any], where: str) -> Any:

@@ -56,13 +56,23 @@ def labelled_cross_entropy(logits: Tensor, labels: Tensor, known: Tensor) -> Ten
     return masked_mean(-F.logsigmoid(logits), positive)
 
 
-def balance_weights(positives: Tensor, annotated: Tensor, cap: float) -> Tensor:
+def balance_weights(
+    positives: Tensor, annotated: Tensor, cap: float, *, mean: bool = False
+) -> Tensor:
     """Return the weights of negatives and positives, (2, C); 1 where a class has none of a kind.
 
     The weight is half of the class's annotated labels divided by its negatives or positives, at
     most ``cap``; so it is 1 for a class that is present in half of its annotated images.
+
+    Args:
+        mean: give every class the mean of 100,000 divided by negatives or positives, as in the
+            public code of the site-aware method; there is no cap.
     """
     kinds = torch.stack([annotated - positives, positives])
+    if mean:
+        weights = torch.where(kinds > 0, 1e5 / kinds.clamp(min=1), 0.0).sum(1, keepdim=True)
+        found = (kinds > 0).sum(1, keepdim=True).clamp(min=1)
+        return (weights / found).to(torch.float32).repeat(1, kinds.shape[1])
     weights = annotated / (2 * kinds.clamp(min=1))
     return torch.where(kinds > 0, weights.clamp(max=cap), 1.0).to(torch.float32)
 

@@ -39,10 +39,10 @@ class SceneGCN(WeightedAveraging):
     prototypes and co-occurrences, so these cannot be summed securely.
 
     Deviations: co-occurrences, of annotated labels only, are sent per image of a scene; the public
-    code, variant ``released``, sends counts, so large clients outweigh the cosine. Centres start by
-    k-means++ and move in training only; empty scenes are not matched. Label vectors come from the
-    spelling of class names; the authors use GloVe (give a file). The paper's AdamW with a tenth of
-    the learning rate in the backbone cannot be set here.
+    code, variant ``released``, sends counts, so large clients outweigh the cosine, and trains by
+    AdamW with a tenth of the learning rate in the backbone. Centres start by k-means++ and move in
+    training only; empty scenes are not matched. Label vectors come from the spelling of class
+    names; the authors use GloVe (give a file).
     """
 
     positive_weight: PositiveWeight = "none"  # replaced by the asymmetric loss
@@ -57,7 +57,20 @@ class SceneGCN(WeightedAveraging):
     margin: float = 0.05  # subtracted from the probability of a negative
     entropy_weight: float = 1.0  # of the entropy loss of linear scenes
 
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"released": {"matrices": "counts"}}
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "released": {
+            "matrices": "counts",
+            "training": {
+                "batch_size": 8,
+                "lr": 1e-4,
+                "backbone_lr": 0.1,
+                "weight_decay": 1e-4,
+                "decay": "decoupled",
+                "schedule": "steps",  # times 0.9 after every 4 epochs, here rounds
+                "keep_optimizer": True,
+            },
+        }
+    }
 
     def __post_init__(self) -> None:
         require_focus(self.negative_focus, self.positive_focus)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.payload import Update
+from fedquilt.core.settings import added
 from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights
 from fedquilt.data.batches import Batch
@@ -36,9 +37,10 @@ class SiteAware(WeightedAveraging):
     from the initial graph network. The method was made for sites that annotate all classes: a
     private graph's output for any other class is not trained.
 
-    Deviations: edges count annotated pairs of labels; the public code compares images. Class
-    weights apply to their own classes, have a cap, and average to about 1, not to hundreds; Adam is
-    invariant to that scale. Grey images enter a one-channel backbone, with no convolution to 3.
+    Deviations: edges compare labels over annotated images, class weights apply to their own
+    classes, and grey images enter a one-channel backbone. In ``released``, the public code, edges
+    compare a site's first images, every class has the mean weight, and a trained convolution makes
+    grey images three channels; its choice of the reported round is not followed.
     """
 
     positive_weight: PositiveWeight = "none"  # replaced by the balance of the classes
@@ -49,9 +51,19 @@ class SiteAware(WeightedAveraging):
     share_graph: bool = False  # also average the graph network; edges stay private
     branch_steps: int | None = None  # with the backbone frozen; left out: as in training, 0: none
     joint_steps: int | None = None  # of all weights, after that; left out: as in training, 0: none
+    edges_of_images: bool = added(False)  # edges compare images, as in the public code
+    mean_weights: bool = added(False)  # every class has the mean weight, and none is capped
+    colour_stem: bool = added(False)  # grey images pass a trained convolution to three channels
 
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "released": {"branch_steps": 1500, "joint_steps": 3000}
+        "released": {
+            "training": {"batch_size": 16, "lr": 1e-5, "weight_decay": 1e-5},
+            "branch_steps": 1500,
+            "joint_steps": 3000,
+            "edges_of_images": True,
+            "mean_weights": True,
+            "colour_stem": True,
+        }
     }
 
     also_broadcast: ClassVar[tuple[str, ...]] = ("first_graph",)
@@ -81,7 +93,8 @@ class SiteAware(WeightedAveraging):
 
     def model_spec(self, wanted: ModelSpec) -> ModelSpec:
         settings = {"width": self.width, "graph": self.graph}
-        return replace(wanted, head="site-aware", head_settings=settings)
+        stem = self.colour_stem or wanted.colour_stem
+        return replace(wanted, head="site-aware", head_settings=settings, colour_stem=stem)
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         return super().init_server(weights, task, survey) | self._graph("first_graph", weights)
@@ -97,9 +110,10 @@ class SiteAware(WeightedAveraging):
                 "site-aware needs at least 2 images in a batch for batch norm, found "
                 f"{len(data)} at client {data.name!r} and batch_size = {self.training.batch_size}"
             )
-        balance = balance_weights(data.positive_counts(), data.annotated_counts(), self.weight_cap)
-        state = super().init_client(data) | {"balance": balance}
-        return state | ({"edges": edge_rates(data.labels, data.known)} if self.graph else {})
+        counts, of_images = (data.positive_counts(), data.annotated_counts()), self.edges_of_images
+        balance = balance_weights(*counts, self.weight_cap, mean=self.mean_weights)
+        edges = {"edges": edge_rates(data.labels, data.known, of_images)} if self.graph else {}
+        return super().init_client(data) | {"balance": balance} | edges
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         if not self.balanced:

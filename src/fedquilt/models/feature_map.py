@@ -24,7 +24,8 @@ def feature_map(backbone: nn.Module, images: Tensor) -> Tensor:
     if forward is None:
         raise UserError(
             f"backbone {type(backbone).__name__} has no feature map, which this head needs; "
-            "use 'small-cnn', 'small-resnet' or a timm model such as 'resnet18', and no projection"
+            "use 'small-cnn', 'small-resnet' or a timm model such as 'resnet18', and neither "
+            "projection nor colour stem"
         )
     features: Tensor = forward(images)
     width = map_width(backbone)

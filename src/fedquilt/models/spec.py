@@ -17,6 +17,7 @@ from fedquilt.core.seeding import seed_for
 from fedquilt.core.settings import added
 from fedquilt.models.backbones import build_backbone, feature_count
 from fedquilt.models.class_names.text_vectors import with_stored_vectors
+from fedquilt.models.colour_stem import with_colour_stem
 from fedquilt.models.feature_map import map_width
 from fedquilt.models.group_norm import with_group_norm
 from fedquilt.models.heads import MAP_HEADS, SOFTMAX, Setting, build_named_head
@@ -44,6 +45,7 @@ class ModelSpec:
     train: TrainedPart = added("all")  # "head", "last-block" or "lora": the rest stays as it is
     lora_rank: int = added(8)  # of the adapters, if "lora" is trained
     norm: Literal["as built", "group"] = added("as built")  # group: in place of batch norm
+    colour_stem: bool = added(False)  # grey images pass a trained convolution to three channels
 
     def __post_init__(self) -> None:
         if callable(self.backbone):  # a recipe holds its name
@@ -64,15 +66,18 @@ class ModelSpec:
         with torch.random.fork_rng(devices=()), torch.device("cpu"):
             # torch.manual_seed would also reseed the accelerators, which fork_rng does not restore.
             torch.default_generator.manual_seed(seed_for(seed, "backbone"))
+            has_stem = self.colour_stem and channels == 1
             backbone = build_backbone(
                 self.backbone_name,
-                channels,
+                3 if has_stem else channels,
                 small_stem=self.small_stem,
                 pretrained=self.weights == "timm",
             )
             if self.weights not in ("random", "timm"):
                 report = load_backbone(backbone, Path(self.weights))
                 log.log(logging.WARNING if report.unmatched else logging.INFO, "%s", report)
+            if has_stem:
+                backbone = with_colour_stem(backbone, seed_for(seed, "colour stem"))
             if self.norm == "group":
                 backbone = with_group_norm(backbone)
             if self.projection is not None:

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from fedquilt.core.tree import Weights, clone, flatten, write_all
 from fedquilt.training.local_training import LocalTraining
 
+BACKBONE = "backbone."  # what names of the backbone's parameters begin with
+
 
 class LocalOptimizer:
     """Updates the parameters of a network in place.
@@ -39,7 +41,8 @@ class LocalOptimizer:
         self._training = training
         self._capturable = capturable
         self._are_all = are_all
-        self._lr: float | Tensor = torch.tensor(lr, device=annotated.device) if capturable else lr
+        self._lr = self._held(lr, annotated)
+        self._backbone_lr = self._held(lr * training.backbone_lr, annotated)
         exempts = training.weight_decay > 0 and not training.decay_unannotated_rows
         self._decayed_by_row = [name for name in self._parameters if name in head and exempts]
         self._rows = annotated.to(torch.float32)
@@ -47,6 +50,7 @@ class LocalOptimizer:
         self._torch = self._build()
         is_sgd = training.optimizer == "sgd" and not capturable
         is_plain = is_sgd and training.momentum == 0 and training.weight_decay == 0
+        is_plain = is_plain and training.backbone_lr == 1
         self._plain_lr = lr if is_plain else None
 
     def step(self, gradients: Mapping[str, Tensor]) -> None:
@@ -99,7 +103,9 @@ class LocalOptimizer:
     ) -> None:
         """Reset to these values in place, as if built anew; call it after a first step."""
         assert isinstance(self._lr, Tensor)
+        assert isinstance(self._backbone_lr, Tensor)
         self._lr.fill_(lr)
+        self._backbone_lr.fill_(lr * self._training.backbone_lr)
         self._rows.copy_(annotated)
         self._places = self._places or flatten(self._memory())  # looked up once
         memory = flatten(saved)
@@ -108,14 +114,23 @@ class LocalOptimizer:
         if zeroed := [place for path, place in self._places.items() if path not in memory]:
             torch._foreach_zero_(zeroed)
 
+    def _held(self, lr: float, annotated: Tensor) -> float | Tensor:
+        return torch.tensor(lr, device=annotated.device) if self._capturable else lr
+
     def _build(self) -> torch.optim.Optimizer:
+        slow = self._training.backbone_lr != 1
         by_row = [self._parameters[name] for name in self._decayed_by_row]
-        whole = [p for name, p in self._parameters.items() if name not in self._decayed_by_row]
+        whole: dict[bool, list[nn.Parameter]] = {False: [], True: []}  # by: of the backbone
+        for name, parameter in self._parameters.items():
+            if name not in self._decayed_by_row:
+                whole[slow and name.startswith(BACKBONE)].append(parameter)
         groups: list[dict[str, Any]] = [
-            {"params": whole, "weight_decay": self._training.weight_decay}
+            {"params": whole[False], "weight_decay": self._training.weight_decay}
         ]
         if by_row:
             groups.append({"params": by_row, "weight_decay": 0.0})
+        if whole[True]:
+            groups.append({**groups[0], "params": whole[True], "lr": self._backbone_lr})
         # Fused: all numbers of a step stay on the device, in one or two kernels.
         how: dict[str, bool] = {"fused": True} if self._capturable else {}
         if self._training.optimizer == "sgd":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.settings import added
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +24,17 @@ class LocalTraining:
     weight_decay: float = 0.0  # strength; it decides rankings, see docs/guides/weight_decay.md
     decay: Literal["coupled", "decoupled"] = "coupled"  # coupled: Adam with L2; decoupled: AdamW
     decay_unannotated_rows: bool = True  # False: no decay of head rows of unannotated classes
-    schedule: Literal["constant", "cosine"] = "constant"  # of the learning rate, over rounds
+    backbone_lr: float = added(1.0)  # learning rate of the backbone, as a share of lr
+    # of the learning rate, over rounds; steps: times lr_factor after every lr_rounds
+    schedule: Literal["constant", "cosine", "steps"] = "constant"
+    lr_factor: float = added(0.9)  # of the schedule "steps"
+    lr_rounds: int = added(4)  # of the schedule "steps"
     clip_norm: float | None = None  # of the gradient, after the method's correction
     precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: autocast
     keep_optimizer: bool = False  # keep the optimizer's state between rounds
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "lr"):
+        for name in ("epochs", "batch_size", "lr", "backbone_lr", "lr_factor", "lr_rounds"):
             if not 0 < getattr(self, name) < math.inf:
                 raise UserError(f"training.{name} must be positive, found {getattr(self, name)}")
         if self.steps is not None and self.steps <= 0:
@@ -54,4 +59,6 @@ class LocalTraining:
     def lr_at(self, round_index: int, round_count: int) -> float:
         if self.schedule == "constant":
             return self.lr
+        if self.schedule == "steps":
+            return self.lr * self.lr_factor ** (round_index // self.lr_rounds)
         return self.lr * 0.5 * (1.0 + math.cos(math.pi * round_index / max(round_count, 1)))

@@ -104,7 +104,7 @@ class Method(ABC):
     @property
     def plans_by_round_count(self) -> bool:
         """Whether a round depends on how many follow it, so that a run cannot be extended."""
-        return self.training.schedule != "constant"
+        return self.training.schedule == "cosine"
 
     @property
     def kept_parts(self) -> Mapping[str, DeclaredPart]:

@@ -103,3 +103,18 @@ def test_parameter_count_for_features_of_512():
     # Two blocks of (4 + 1) * 512^2 + 512^2 + 2 * 512, an output of 5 * 512 + 513.
     count = sum(parameter.numel() for parameter in EdgeGraph(512).parameters())
     assert count == 2 * (6 * 512**2 + 2 * 512) + 5 * 512 + 513 == 3_150_849
+
+
+def test_the_public_code_compares_images():
+    # Three classes, four images; images 0, 1 and 2 stand for the classes. Images 0 and 1 share
+    # class 0 and lack class 2, and only image 0 has class 1.
+    labels = tensor([[1, 1, 0], [1, 0, 0], [0, 0, 1], [1, 1, 1]], dtype=torch.uint8)
+    known = torch.ones(4, 3, dtype=torch.bool)
+    rates = edge_rates(labels, known, of_images=True)
+    assert rates[0, 1].tolist() == [0.25, 0.25, 0.25, 0.0]
+    assert rates[1, 0].tolist() == [0.25, 0.25, 0.0, 0.25]
+    assert rates[0, 2].tolist() == [0.0, 0.0, 0.5, 0.25]
+    few = edge_rates(labels[:2], known[:2], of_images=True)  # a site of fewer images than classes
+    assert few.shape == (3, 3, 4)
+    assert not few[2].any()
+    assert few[0, 1].tolist() == [0.5, 0.5, 0.5, 0.0]

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -110,7 +111,12 @@ def test_every_variant_round_trips(name, variant):
     recipe = recipe_from(settings(method={"name": name, "variant": variant}))
     chosen = find("method", METHODS, name).variants[variant]
     described = vars(recipe.method) | dict(recipe.method.fixed)
-    assert {field: described[field] for field in chosen} == dict(chosen)
+    tables = {field: entry for field, entry in chosen.items() if isinstance(entry, Mapping)}
+    assert {field: described[field] for field in chosen if field not in tables} == {
+        field: entry for field, entry in chosen.items() if field not in tables
+    }
+    for field, entry in tables.items():
+        assert {key: getattr(described[field], key) for key in entry} == dict(entry)
     assert recipe.method != find("method", METHODS, name)()
     assert "variant" not in recipe.to_dict()["method"]
     assert through_json(recipe) == recipe
@@ -374,3 +380,13 @@ def test_a_training_table_keeps_the_method_s_other_training_defaults(name: str):
     usual = recipe_from(settings(method=method)).method.training
     changed = recipe_from(settings(method=method | {"training": {"lr": 0.125}})).method.training
     assert changed == dataclasses.replace(usual, lr=0.125)
+
+
+@pytest.mark.parametrize(("name", "variant"), VARIANTS)
+def test_a_training_table_keeps_the_variant_s_other_training_settings(name: str, variant: str):
+    method = {"name": name, "variant": variant} | needed_by("method", name)
+    usual = recipe_from(settings(method=method)).method
+    chosen = find("method", METHODS, name).variants[variant].get("training", {})
+    assert {key: getattr(usual.training, key) for key in chosen} == dict(chosen)
+    changed = recipe_from(settings(method=method | {"training": {"epochs": 7}})).method
+    assert changed.training == dataclasses.replace(usual.training, epochs=7)

@@ -236,3 +236,55 @@ def test_gradients_of_what_the_loss_did_not_reach_are_zero():
     weights = {"used": nn.Parameter(tensor([2.0])), "unused": nn.Parameter(tensor([1.0, 1.0]))}
     weights["used"].square().sum().backward()
     assert same_bits(gradients_of(weights), {"used": tensor([4.0]), "unused": tensor([0.0, 0.0])})
+
+
+def named(names: dict[str, str], weights: dict[str, nn.Parameter]) -> dict[str, nn.Parameter]:
+    return {names.get(name, name): parameter for name, parameter in weights.items()}
+
+
+BODY_IS_BACKBONE = {"body": "backbone.body"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"optimizer": "adam", "weight_decay": 0.1, "decay": "decoupled"},
+        {"optimizer": "sgd"},
+        {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 0.1},
+        {"optimizer": "adam", "weight_decay": 0.1, "decay_unannotated_rows": False},
+    ],
+)
+@pytest.mark.parametrize("capturable", [False, True])
+def test_the_backbone_has_a_share_of_the_rate(settings, capturable):
+    """Its weights move as if all had that rate, all others as without it."""
+
+    def moved(**changes: float) -> dict[str, Tensor]:
+        weights = named(BODY_IS_BACKBONE, parameters())
+        training = LocalTraining(**{"lr": 0.01, **settings, **changes})
+        optimizer = optimizer_of(weights, training, capturable=capturable)
+        for step in range(3):
+            optimizer.step(named(BODY_IS_BACKBONE, gradients(step)))
+        return {name: each.detach() for name, each in weights.items()}
+
+    found, slow, usual = moved(backbone_lr=0.1), moved(lr=0.001), moved()
+    torch.testing.assert_close(found["backbone.body"], slow["backbone.body"])
+    for name in HEAD:
+        assert torch.equal(found[name], usual[name])
+    assert not torch.equal(found["backbone.body"], usual["backbone.body"])
+
+
+def test_a_restart_sets_both_rates():
+    def after(restarted: bool) -> dict[str, nn.Parameter]:
+        weights = named(BODY_IS_BACKBONE, parameters())
+        training = LocalTraining(lr=0.5 if restarted else 0.01, backbone_lr=0.1)
+        optimizer = optimizer_of(weights, training, capturable=True)
+        if restarted:
+            optimizer.step(named(BODY_IS_BACKBONE, gradients(9)))
+            with torch.no_grad():
+                for name, parameter in named(BODY_IS_BACKBONE, parameters()).items():
+                    weights[name].copy_(parameter)
+            optimizer.restart(0.01, ANNOTATED, {})
+        optimizer.step(named(BODY_IS_BACKBONE, gradients(0)))
+        return weights
+
+    assert same_bits(after(True), after(False))

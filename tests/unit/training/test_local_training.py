@@ -65,3 +65,15 @@ def test_a_cosine_rate_falls_by_rounds():
     half_root = math.sqrt(0.5)
     expected = [0.4, 0.2 * (1 + half_root), 0.2, 0.2 * (1 - half_root)]
     assert [training.lr_at(round_, 4) for round_ in range(4)] == pytest.approx(expected)
+
+
+def test_a_rate_in_steps_falls_every_few_rounds():
+    training = LocalTraining(lr=0.1, schedule="steps", lr_factor=0.5, lr_rounds=3)
+    rates = [training.lr_at(index, 7) for index in range(7)]
+    assert rates == pytest.approx([0.1, 0.1, 0.1, 0.05, 0.05, 0.05, 0.025])
+
+
+@pytest.mark.parametrize("name", ["backbone_lr", "lr_factor", "lr_rounds"])
+def test_rates_and_steps_of_zero_are_refused(name: str):
+    with pytest.raises(UserError, match=f"training.{name} must be positive, found 0"):
+        LocalTraining(**{name: 0})

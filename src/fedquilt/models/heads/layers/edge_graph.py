@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 EDGE_FEATURES = 4  # rates of both present, both absent, only first, only second
 
 
-def edge_rates(labels: Tensor, known: Tensor) -> Tensor:
+def edge_rates(labels: Tensor, known: Tensor, of_images: bool = False) -> Tensor:
     """(C, C, 4): rates at which two labels are both present, both absent, only first, only second.
 
     Over the images in which both are annotated; zeros if there are none.
+
+    Args:
+        of_images: take the first C images for the classes, as the public code of the site-aware
+            method does: count classes that two images share, over the number of images.
     """
     present = (known & (labels == 1)).to(torch.float64)
     absent = (known & (labels == 0)).to(torch.float64)
+    if of_images:
+        count = labels.shape[1]
+        lacking = max(0, count - len(labels))  # zeros in place of images that a site lacks
+        present, absent = (F.pad(each[:count].T, (0, lacking)) for each in (present, absent))
     pairs = ((present, present), (absent, absent), (present, absent), (absent, present))
     counts = torch.stack([first.T @ second for first, second in pairs], dim=2)
-    return (counts / counts.sum(2, keepdim=True).clamp(min=1)).to(torch.float32)
+    whole = max(len(labels), 1) if of_images else counts.sum(2, keepdim=True).clamp(min=1)
+    return (counts / whole).to(torch.float32)
 
 
 class EdgeConvolution(nn.Module):

@@ -5,8 +5,10 @@
 FedMLP's Table 3 and FedLSM's Table 3 start from the weights of FILE (a ResNet-18 trained on
 TinyImageNet), FedNCA-ML's Tables 7 and 8 from random ones, at 128 px. All are shorter than in the
 papers, on fewer images; ``PARTS`` says how. No run is started after ``--seconds`` less ``--last``,
-and what still runs at the end is stopped. The files of a table, written after each of its runs, are
-those of ``fedquilt reproduce``, with all results in ``runs.csv``.
+and what still runs at the end is stopped. A run that fails, for instance because others have the
+memory of the GPU (a run takes up to 14 GiB of it), is tried once more after all others. The files
+of a table, written after each of its runs, are those of ``fedquilt reproduce``, with all results in
+``runs.csv``.
 """
 
 from __future__ import annotations
@@ -145,6 +147,7 @@ def run(options: argparse.Namespace) -> None:
             source.load(cache)
         print(f"{len(waiting)} runs planned, data painted after {passed():.0f} s", flush=True)
         by_folder = {each.folder.path: each for each in waiting}
+        again: set[Path] = set()
         try:
             with RunPool(cache=cache, workers=options.workers, devices=(options.device,)) as pool:
                 while waiting or not pool.is_idle:
@@ -154,6 +157,9 @@ def run(options: argparse.Namespace) -> None:
                     ended = pool.finished()
                     for folder, error in ended:
                         _say(by_folder[folder], error, passed())
+                        if error is not None and folder not in again:
+                            again.add(folder)
+                            waiting.append(by_folder[folder])
                     if ended:
                         study.write()
                     if passed() > options.seconds or (

@@ -14,6 +14,7 @@ from support.inline_pool import InlinePool
 from benchmarks.studies import papers_tables
 from benchmarks.studies.papers_tables import PARTS, SEEDS, planned, run
 from fedquilt.recipes.papers import find_table
+from fedquilt.recipes.recipe import Recipe
 
 
 def options(tmp_path: Path, **changes: object) -> Namespace:
@@ -72,3 +73,24 @@ def test_no_run_starts_when_the_time_is_up(
     run(options(tmp_path, seconds=0.0))
     assert "9 runs were not started" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
+
+
+def test_a_failed_run_is_tried_once_more_after_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried: list[str] = []
+
+    class Pool(InlinePool):
+        def submit(self, recipe: Recipe, folder: Path) -> None:
+            tried.append(folder.name)
+            self._ended.append((folder, ValueError("out of memory")))
+
+    part = replace(PARTS[-1], data="digits", rounds=1, settings=("data.train=200",))
+    monkeypatch.setattr(papers_tables, "PARTS", (part,))
+    monkeypatch.setattr(papers_tables, "SEEDS", (0,))
+    monkeypatch.setattr(papers_tables, "RunPool", Pool)
+    run(options(tmp_path))
+    rows = ("fixed-etf", "learnable-etf", "learnable-random")
+    once = [f"{row}--beta-0.5--seed0" for row in rows]
+    assert tried == once + once
+    assert capsys.readouterr().out.count("FAILED") == 6

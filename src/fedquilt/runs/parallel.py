@@ -118,8 +118,8 @@ def _run_one(settings: dict[str, object], folder: Path, cache: Path, device: str
     from fedquilt.runs.experiment import run
 
     torch.set_num_threads(1)  # there is one process per core
-    if device.startswith("cuda"):
-        torch.cuda.set_device(device)
+    if (index := torch.device(device).index) is not None:  # "cuda" is torch's current device
+        torch.cuda.set_device(index)
     recipe = recipe_from(settings)
     splits = _loaded(recipe.data, cache)
     run(recipe, folder, resume=True, cache=cache, device=device, splits=splits)

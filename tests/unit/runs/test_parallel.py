@@ -9,9 +9,12 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
+import torch
 from support.tiny_runs import tiny_settings
 
 from fedquilt.recipes.recipe import recipe_from
+from fedquilt.runs import experiment, parallel
 from fedquilt.runs.parallel import run_all
 
 
@@ -71,3 +74,21 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path):
     for process in alive:
         process.kill()
     assert not alive
+
+
+@pytest.mark.parametrize(("device", "chosen"), [("cpu", []), ("cuda", []), ("cuda:1", [1])])
+def test_a_process_computes_on_its_device(
+    device: str, chosen: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """torch refuses to choose "cuda", which names no device of several."""
+    indices: list[int] = []
+    monkeypatch.setattr(torch._C, "_cuda_setDevice", indices.append, raising=False)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    ran: list[object] = []
+    monkeypatch.setattr(experiment, "run", lambda *given, **options: ran.append(options["device"]))
+    recipe = recipe_from(tiny_settings())
+    before = torch.get_num_threads()
+    parallel._run_one(recipe.to_dict(), tmp_path / "run", tmp_path / "cache", device)
+    torch.set_num_threads(before)
+    assert ran == [device]
+    assert indices == chosen

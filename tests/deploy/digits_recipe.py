@@ -32,8 +32,13 @@ def recipe_settings(method: str, *, rounds: int = 3, **training: object) -> dict
 
 
 def digits_study(
-    simulation: Simulation, settings: Mapping[str, Any], rules: Mapping[str, Any], host: str
+    simulation: Simulation,
+    settings: Mapping[str, Any],
+    rules: Mapping[str, Any],
+    host: str,
+    keys: Mapping[str, str],
 ) -> Study:
+    """The study of the simulation's clients; with keys, their numbers of images are agreed too."""
     classes = simulation.task.classes
     return study_from(
         {
@@ -45,6 +50,7 @@ def digits_study(
                     "name": name,
                     "organisation": name.replace("-", "_"),
                     "annotates": annotated_classes(data, classes),
+                    **({"key": keys[name], "images": len(data)} if keys else {}),
                 }
                 for name, data in simulation.clients.items()
             ],

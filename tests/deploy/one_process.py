@@ -5,6 +5,8 @@ from __future__ import annotations
 from running_study import RunningStudy
 from safetensors.torch import load_file
 
+from fedquilt.core.aggregation_rules import AggregationRules
+from fedquilt.core.fixed_point import Summation
 from fedquilt.core.tree import Weights
 from fedquilt.engines.client_states import StatesInMemory
 from fedquilt.engines.sequential import SequentialEngine
@@ -12,9 +14,14 @@ from fedquilt.training.method import State
 from fedquilt.training.rounds import start_server
 
 
-def local_weights(study: RunningStudy) -> Weights:
+def local_weights(study: RunningStudy, summation: Summation = "plain") -> Weights:
     method, task = study.study.recipe.method, study.simulation.task
-    engine = SequentialEngine(task, study.simulation.clients, states=StatesInMemory())
+    engine = SequentialEngine(
+        task,
+        study.simulation.clients,
+        states=StatesInMemory(),
+        rules=AggregationRules(summation=summation),
+    )
     server: State = start_server(method, task, engine)
     for record in study.history():
         totals = engine.exchange(

@@ -18,6 +18,7 @@ from fedquilt.core.atomic_files import write_json
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.nvflare.demo import FEDQUILT, write_sites
 from fedquilt.deploy.nvflare.provision import provision
+from fedquilt.deploy.secure.site_key import make_key
 from fedquilt.recipes.recipe import recipe_from
 from fedquilt.runs.simulation import Simulation, simulate
 
@@ -37,7 +38,10 @@ class RunningStudy:
         self.folder = folder
         self.simulation: Simulation = simulate(recipe_from(settings), folder / "cache")
         self.site_settings = write_sites(self.simulation, folder / "sites", {"min_cell": 1})
-        self.study = digits_study(self.simulation, settings, rules or {}, host)
+        keys = {}
+        if settings.get("summation") == "secure":
+            keys = {name: _give_key(path) for name, path in self.site_settings.items()}
+        self.study = digits_study(self.simulation, settings, rules or {}, host, keys)
         self.study_file = folder / "study.json"
         write_json(self.study_file, self.study.to_dict())
         self.kits = provision(self.study, folder / "kits")
@@ -183,3 +187,10 @@ class RunningStudy:
             return '"event": "received", "kind": "train"' in last
 
         self.wait_until(is_training, 60, f"training at {site}", interval=0.01)
+
+
+def _give_key(settings: Path) -> str:
+    """Make a site's key for secure sums and name it in its site.toml; return the public half."""
+    path, public = make_key(settings.parent.name, settings.parent)
+    settings.write_text(f'sums_key = "{path.name}"\n{settings.read_text()}')
+    return public

@@ -99,7 +99,7 @@ class Hospitals:
             name: SiteClient(
                 study,
                 load_site_data(study, name, settings),
-                SiteMemory.of(folder / name / "states", study, settings.policy),
+                SiteMemory.of(folder / name / "states", study, settings.policy, folder / name),
                 settings.policy,
                 AuditLog(folder / name / "audit.jsonl"),
             )
@@ -225,3 +225,55 @@ def test_parts_of_the_end_are_listed_with_their_true_sizes(
         assert (row.kind, row.numbers, row.bytes) == tuple(
             facts[key] for key in ("kind", "numbers", "bytes")
         )
+
+
+PRIVATE = {"positive_weight": "none", "weighting": "uniform", "head_rows": "annotators"}
+
+
+def test_noise_is_listed_with_its_cost(hospitals: Hospitals, tmp_path: Path) -> None:
+    budget = {"epsilon": 3.0, "delta": 1e-3}
+    settings = hospitals.settings[SITE]
+    of_steps = hospitals.study(
+        make_method("fedavg-pl", **PRIVATE), privacy=budget | {"training": True}
+    )
+    found = check_site(kit_of(of_steps, tmp_path / "steps"), settings)
+    said = "\n".join(found.lines())
+    assert found.is_ok
+    assert "noise: epsilon 3 at delta 0.001 for one image, over the whole study" in said
+    assert "spent so far at this site: epsilon 0; after this study: 3" in said
+    rows = {cells[0]: cells for cells in printed(found)}
+    assert rows["body"][5] == rows["head"][5] == "plain, with noise"
+    assert rows["annotators"][5] == "plain"
+
+    parts = budget | {"parts": ["prototypes"], "releases": 2}
+    of_parts = hospitals.study(make_method("fedmlp"), privacy=parts)
+    found = check_site(kit_of(of_parts, tmp_path / "parts"), settings)
+    said = "\n".join(found.lines())
+    assert "it leaves in 2 of 3 rounds and rests otherwise" in said
+    assert "the weights, and all other parts, leave without noise" in said
+    rows = {cells[0]: cells for cells in printed(found)}
+    assert rows["prototypes"][5] == "plain, with noise"
+    assert rows["body"][5] == "plain"
+    assert found.to_dict()["privacy"]["spent_after_this_study"] == pytest.approx(3.0, abs=0.01)
+
+
+def test_a_policy_limits_noise_before_a_study_begins(hospitals: Hospitals, tmp_path: Path) -> None:
+    settings = hospitals.settings[SITE]
+    strict = replace(settings, policy=replace(settings.policy, max_epsilon=2.0))
+    noise = {"epsilon": 3.0, "delta": 1e-3, "training": True}
+    study = hospitals.study(make_method("fedavg-pl", **PRIVATE), privacy=noise)
+    found = check_site(kit_of(study, tmp_path / "much"), strict)
+    assert not found.is_ok
+    assert "epsilon 3, and its policy allows 2 (max_epsilon)" in "\n".join(found.lines())
+    without = hospitals.study(make_method("fedavg-pl", **PRIVATE))
+    found = check_site(kit_of(without, tmp_path / "none"), strict)
+    assert not found.is_ok
+    assert "the study adds no noise" in "\n".join(found.lines())
+    assert "noise: none, so nothing is proven" in "\n".join(found.lines())
+
+
+def test_delta_has_to_be_far_below_one_by_the_images(hospitals: Hospitals) -> None:
+    noise = {"epsilon": 3.0, "delta": 0.05, "training": True}
+    study = hospitals.study(make_method("fedavg-pl", **PRIVATE), privacy=noise)
+    with pytest.raises(UserError, match=r"privacy\.delta = 0\.05 allows to publish one image"):
+        load_site_data(study, SITE, hospitals.settings[SITE])

@@ -81,7 +81,7 @@ def secure_sites(
         name: SiteClient(
             study,
             without_validation(change(data)),
-            SiteMemory.of(folder / name / "states", study, policy),
+            SiteMemory.of(folder / name / "states", study, policy, folder / name),
             policy,
             AuditLog(folder / name / "audit.jsonl"),
             key=site_key(name),

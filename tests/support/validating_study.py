@@ -88,7 +88,7 @@ class Consortium:
             clients[name] = SiteClient(
                 study,
                 self.site_data(name),
-                SiteMemory.of(folder / "states", study, policy),
+                SiteMemory.of(folder / "states", study, policy, folder),
                 policy,
                 AuditLog(folder / "audit.jsonl"),
             )

@@ -8,7 +8,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -19,12 +19,13 @@ from fedquilt.core.shown_text import shown
 from fedquilt.data.augmentation.views import Preprocessing
 from fedquilt.data.images.decoding import Fit
 from fedquilt.deploy.secure.terms import FewAnnotators, SumTerms
+from fedquilt.deploy.study_rules import Rules
 from fedquilt.privacy.sent_parts import check_can_be_summed
 from fedquilt.recipes.recipe import Recipe, read_settings, recipe_from
 from fedquilt.reports.html.card import Card
+from fedquilt.training.private_training import check_private_training
 from fedquilt.training.task import Task
 
-MIN_KEPT = 4
 AT_SITES = "at the sites"  # in place of paths that only the sites know
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 ORGANISATION = re.compile(r"[A-Za-z0-9_]{1,64}")
@@ -76,33 +77,6 @@ class ServerAddress:
                 f"study.server.bind is {self.bind!r}; expected an IPv4 address of the server's "
                 "machine, such as 10.0.0.5 (0.0.0.0: all of them)"
             ) from None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rules:
-    """Quorum, time limits and the size limit of messages; the defaults suit hospitals."""
-
-    quorum: int = 2  # the fewest sites whose updates make a round
-    start_seconds: float = 600.0  # wait for sites before a study is started or resumed
-    round_seconds: float = 3600.0  # wait for the updates of a round
-    late_seconds: float = 60.0  # wait for the remaining sites once there is a quorum
-    lost_seconds: float = 30.0  # without a heartbeat, a site counts as disconnected
-    server_seconds: float = 120.0  # wait for a server that does not answer the coordinator
-    max_message_bytes: int = 2**31  # of one update; less if the study's network needs less
-    max_records: int = 10**6  # that a site sends one by one, such as FedALC's hashes of images
-    kept_rounds: int = 10  # saved rounds, at the server and at sites, that a study can go back to
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            if getattr(self, each.name) <= 0:
-                raise UserError(
-                    f"study.rules.{each.name} is {getattr(self, each.name)}; it must be positive"
-                )
-        if self.kept_rounds < MIN_KEPT:
-            raise UserError(
-                f"study.rules.kept_rounds is {self.kept_rounds}; expected at least {MIN_KEPT}: a "
-                "server that was killed may fall back by two rounds"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +154,7 @@ class Study:
             few_annotators=self.few_annotators,
             clips_to_median=recipe.bounds.beyond == "clip",
             validates=self.validates_at_sites,
+            all_has_noise=recipe.privacy.training,
         )
 
     def site(self, name: str) -> StudySite:
@@ -202,6 +177,7 @@ class Study:
             ),
             round_count=recipe.rounds,
             seed=recipe.seed,
+            privacy=recipe.privacy,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -244,7 +220,8 @@ class Study:
                 "not sent, and sites of a study have no file with them; use 'all', or run a "
                 "simulation"
             )
-
+        if self.recipe.privacy.training:
+            check_private_training(method, self.task)
         if self.recipe.robust.alarm is not None and not self.evaluate_on_server:
             raise UserError(
                 "robust.alarm needs images that the server can test on: set evaluate_on_server = "

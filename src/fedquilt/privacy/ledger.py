@@ -6,11 +6,12 @@ round that is repeated with new noise is charged again.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,10 @@ class Charge:
 
 
 class PrivacyLedger:
-    """The file; lines are only added, and each holds the hash of the line before."""
+    """The file; lines are only added, and each holds the hash of the line before.
+
+    Several studies of a site may write to it at a time.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -53,9 +57,13 @@ class PrivacyLedger:
         return tuple(self._charges)
 
     def spent(
-        self, delta: float, unit: Unit, study: str | None = None, more: Iterable[Charge] = ()
+        self,
+        delta: float,
+        unit: Unit,
+        studies: Collection[str] | None = None,
+        more: Iterable[Charge] = (),
     ) -> float:
-        """Return the epsilon for a unit, of one study or of all, and of ``more`` charges.
+        """Return the epsilon for a unit, of these studies or of all, and of ``more`` charges.
 
         Noise for single images says nothing about patients: it counts for images only. Noise for
         patients protects each of their images too.
@@ -63,18 +71,26 @@ class PrivacyLedger:
         counted = [
             each
             for each in (*self._charges, *more)
-            if each.release is not None and study in (None, each.study)
+            if each.release is not None and (studies is None or each.study in studies)
         ]
         if unit == "patient" and any(each.unit == "image" for each in counted):
             return math.inf
         return epsilon_of([each.release for each in counted if each.release is not None], delta)
 
-    def charge(self, charges: Iterable[Charge]) -> None:
-        """Add lines and wait until they are on the disk."""
-        with self._path.open("a", encoding="utf-8") as file:
+    def charge(self, charges: Iterable[Charge], check: Callable[[], object] = lambda: None) -> None:
+        """Add lines and wait until they are on the disk.
+
+        ``check`` may raise an error; it sees what other processes have charged, and none of them
+        can charge between it and these lines.
+        """
+        with self._path.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self._last, self._charges = self._read()
+            check()
+            file.truncate(_whole(self._path.read_bytes()))
             for each in charges:
                 line = json.dumps({**asdict(each), "before": self._last}, sort_keys=True)
-                file.write(line + "\n")
+                file.write(line.encode() + b"\n")
                 self._last = _hash(line)
                 self._charges.append(each)
             file.flush()
@@ -84,10 +100,10 @@ class PrivacyLedger:
         last = ""
         charges: list[Charge] = []
         try:
-            text = self._path.read_text(encoding="utf-8")
+            found = self._path.read_bytes()
         except FileNotFoundError:
             return last, charges
-        for number, line in enumerate(text.splitlines(), 1):
+        for number, line in enumerate(found[: _whole(found)].decode("utf-8").splitlines(), 1):
             try:
                 content: dict[str, Any] = json.loads(line)
                 if content.pop("before") != last:
@@ -100,6 +116,11 @@ class PrivacyLedger:
                 ) from error
             last = _hash(line)
         return last, charges
+
+
+def _whole(content: bytes) -> int:
+    """The bytes before a line that a crash cut short: what it stood for was never sent."""
+    return content.rfind(b"\n") + 1
 
 
 def _hash(line: str) -> str:

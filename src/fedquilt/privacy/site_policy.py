@@ -14,6 +14,7 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.methods import all_methods
 from fedquilt.privacy.disclosure_floor import DEFAULT_MIN_CELL, DisclosureFloor
 from fedquilt.training.method import Method, State
+from fedquilt.training.privacy_settings import Privacy
 
 Limit = TypeVar("Limit")
 
@@ -33,6 +34,7 @@ class SitePolicy:
     max_answers: int | None = None  # rounds answered in one study; None: its rounds and 10 more
     summation: Summation = "plain"  # "secure": refuse a study whose server sees this site's update
     min_contributors: int | None = None  # of a secure sum and of each class in it; None: the study
+    max_epsilon: float | None = None  # of the noise of all studies together; None: the study's
 
     def __post_init__(self) -> None:
         DisclosureFloor(self.min_cell)
@@ -51,6 +53,8 @@ class SitePolicy:
                 f"policy.min_contributors is {self.min_contributors}; expected "
                 f"{LEAST_CONTRIBUTORS} or more: over two, each learns the other's numbers"
             )
+        if self.max_epsilon is not None and not self.max_epsilon > 0:
+            raise UserError(f"policy.max_epsilon must be positive, found {self.max_epsilon:g}")
         for name in self.accepted_methods or ():
             if name not in all_methods():
                 raise UserError(
@@ -69,6 +73,7 @@ class SitePolicy:
             max_answers=_stricter(self.max_answers, other.max_answers, min),
             summation=max(self.summation, other.summation, key=STRICTNESS.index),
             min_contributors=_stricter(self.min_contributors, other.min_contributors, max),
+            max_epsilon=_stricter(self.max_epsilon, other.max_epsilon, min),
         )
 
     def on_client(self, method: Method, data: ClientData, state: State, update: Update) -> Update:
@@ -112,6 +117,15 @@ class SitePolicy:
         return (
             f"this site's policy asks for summation = {self.summation!r}, and the study agreed on "
             f"{agreed!r}; change policy.summation, or do not join"
+        )
+
+    def refuses_privacy(self, agreed: Privacy) -> str | None:
+        """Return why a study with this noise is not accepted, or None if it is."""
+        if self.max_epsilon is None or agreed.adds_noise:
+            return None
+        return (
+            f"this site's policy asks for noise (max_epsilon = {self.max_epsilon:g}), and the "
+            "study adds none; agree on recipe.privacy, or remove policy.max_epsilon"
         )
 
     def refuses_part(self, part: str) -> str | None:

@@ -72,12 +72,28 @@ def release_rounds(part: Contribution, task: Task) -> range:
 
 
 def limited_to_units(data: ClientData, privacy: Privacy) -> ClientData:
-    """Leave out further images of a patient, so that a patient cannot weigh more than agreed."""
-    if not privacy.adds_noise or privacy.unit == "image":
+    """Leave out further images of a patient, so that a patient cannot weigh more than agreed.
+
+    Raise UserError if a failure as rare as delta would still be expected for one of them.
+    """
+    if not privacy.adds_noise:
+        return data
+    if privacy.unit == "image":
+        _check_delta(data.name, len(data), privacy)
         return data
     if data.patients is None:
         raise UserError(
             f"privacy.unit is 'patient', and the label table of {data.name!r} names no patients; "
             "name the patient column, or protect images (privacy.unit = 'image')"
         )
-    return data.first_images_of_patients(privacy.images_per_patient)
+    limited = data.first_images_of_patients(privacy.images_per_patient)
+    _check_delta(data.name, len(data.patients.unique()), privacy)
+    return limited
+
+
+def _check_delta(name: str, units: int, privacy: Privacy) -> None:
+    if privacy.delta * units >= 1:
+        raise UserError(
+            f"privacy.delta = {privacy.delta:g} allows to publish one {privacy.unit} of the "
+            f"{units:,} of {name!r}; expected far less than {1 / units:.2g}"
+        )

@@ -21,8 +21,8 @@ def test_epsilon_adds_up_over_rounds_and_studies(tmp_path: Path) -> None:
     ledger.charge([STEP, PARTS, OPEN])
     steps, once = GaussianRelease(2.0, 0.1, 60), GaussianRelease(4.0)
     assert ledger.spent(1e-5, "image") == pytest.approx(epsilon_of([steps, once], 1e-5))
-    assert ledger.spent(1e-5, "image", "study b") == pytest.approx(epsilon_of([once], 1e-5))
-    more = ledger.spent(1e-5, "image", "study b", more=[PARTS])
+    assert ledger.spent(1e-5, "image", ["study b"]) == pytest.approx(epsilon_of([once], 1e-5))
+    more = ledger.spent(1e-5, "image", ["study b"], more=[PARTS])
     assert more == pytest.approx(epsilon_of([once, once], 1e-5))
     again = PrivacyLedger(tmp_path / LEDGER_FILE)
     assert again.charges == (STEP, STEP, PARTS, OPEN)
@@ -35,7 +35,7 @@ def test_noise_for_images_proves_nothing_about_patients(tmp_path: Path) -> None:
     assert ledger.spent(1e-5, "patient") == ledger.spent(1e-5, "image") < 10
     ledger.charge([STEP])
     assert math.isinf(ledger.spent(1e-5, "patient"))
-    assert ledger.spent(1e-5, "patient", "study") < 10
+    assert ledger.spent(1e-5, "patient", ["study"]) < 10
 
 
 @pytest.mark.parametrize("harm", ["cut", "altered", "removed", "not JSON"])

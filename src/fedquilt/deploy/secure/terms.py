@@ -41,6 +41,14 @@ class SumTerms:
     few_annotators: FewAnnotators
     clips_to_median: bool
     validates: bool  # rounds, on images of the sites
+    all_has_noise: bool  # DP-SGD: a single site's numbers have their noise already
+
+    @property
+    def allows_few(self) -> bool:
+        """Whether a class may have fewer annotators than a sum hides."""
+        if self.few_annotators == "noise":
+            return self.all_has_noise
+        return self.few_annotators == "reveal"
 
     def thin_classes(
         self,
@@ -95,20 +103,21 @@ class SumTerms:
                 "recipe.validation.share = 0"
             )
         thin = self.thin_classes(self.annotates)
-        if thin and self.few_annotators != "reveal":
+        if thin and not self.allows_few:
             raise self._too_few(thin)
 
     def _too_few(self, thin: Collection[str]) -> UserError:
         found = f"fewer than {FEWEST} sites annotate {', '.join(thin)}"
         if self.few_annotators == "noise":
             return _unfit(
-                f"{found}, and few_annotators = 'noise' needs noise on every part that leaves, "
-                "which this recipe does not add; leave the classes out, or accept "
+                f"{found}, and few_annotators = 'noise' needs noise on every part that leaves; set "
+                "recipe.privacy.training = true with an epsilon, leave the classes out, or accept "
                 "few_annotators = 'reveal'"
             )
         return _unfit(
             f"{found}, so sums for them show single sites' numbers. Leave the classes out, find "
-            "more annotators, or agree on few_annotators = 'reveal': the server then learns them"
+            "more annotators, add noise to everything (few_annotators = 'noise'), or agree on "
+            "few_annotators = 'reveal': the server then learns them"
         )
 
 

@@ -37,9 +37,7 @@ class Quorum:
         if not self.study.is_secure:
             return self.uncovered_classes(answered)
         return (
-            []
-            if self.study.few_annotators == "reveal"
-            else self.study.sum_terms.thin_classes(answered)
+            [] if self.study.sum_terms.allows_few else self.study.sum_terms.thin_classes(answered)
         )
 
     def uncovered_classes(self, answered: Collection[str]) -> list[str]:

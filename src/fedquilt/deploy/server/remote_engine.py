@@ -181,7 +181,7 @@ class RemoteEngine:
         study, counts = self._study, [int(count) for count in survey.sum("annotators")]
         journal.keep_contributed(counts)
         thin = study.sum_terms.thin_classes(study.site_names, FEWEST, counts)
-        if thin and study.few_annotators != "reveal":
+        if thin and not study.sum_terms.allows_few:
             raise UserError(
                 f"after the disclosure floor fewer than {FEWEST} sites contribute to "
                 f"{', '.join(thin)}, so sums for them would show single sites' numbers; lower "

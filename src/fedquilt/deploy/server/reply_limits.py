@@ -7,7 +7,7 @@ import math
 from fedquilt.core.payload import Gather, Update, update_bytes
 from fedquilt.core.tree import leaves
 from fedquilt.core.update_checks import RefusedUpdate
-from fedquilt.deploy.study import Rules
+from fedquilt.deploy.study_rules import Rules
 
 REPLY_FACTOR = 2  # times the bytes of the update that is expected
 SPARE_BYTES = 2**20  # for the header, the names of tensors and an error's text

@@ -200,7 +200,7 @@ class SecureSums:
                 f"{wanted.subject} was unmasked over {', '.join(before)}, and can be found again "
                 "over the same sites only"
             )
-        if self._study.few_annotators == "reveal":
+        if self._study.sum_terms.allows_few:
             return
         thin = self._study.sum_terms.thin_classes(survivors, FEWEST, self.journal.contributed)
         if thin:

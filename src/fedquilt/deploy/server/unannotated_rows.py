@@ -73,7 +73,8 @@ def check_rows(study: Study, update: Update, site: str) -> None:
     """
     method, annotated = study.recipe.method, annotated_by(study, site)
     check_unannotated_rows(method, update, annotated, site, study.classes)
-    if not keeps_unannotated_rows(method) or HEAD not in update:
+    has_noise = study.recipe.privacy.training  # in every row
+    if has_noise or not keeps_unannotated_rows(method) or HEAD not in update:
         return
     for path, leaf in leaves(update[HEAD].value):
         changed = (leaf != 0).reshape(len(leaf), -1).any(1) & ~annotated

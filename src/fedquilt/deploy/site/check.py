@@ -13,10 +13,13 @@ from fedquilt.deploy.secure.site_key import open_key
 from fedquilt.deploy.shared_thresholds import fits_at_sites, reports_at_sites
 from fedquilt.deploy.site.data import SiteData, load_site_data
 from fedquilt.deploy.site.judge import reported_images
+from fedquilt.deploy.site.noise import Budget
+from fedquilt.deploy.site.noise_check import NoiseCheck, check_noise
 from fedquilt.deploy.site.settings import SiteSettings, open_work_folder
 from fedquilt.deploy.site.sum_check import SumCheck, check_sums
 from fedquilt.deploy.study import Study
 from fedquilt.privacy.disclosure_report import LeavingPart, judged_parts, what_would_leave
+from fedquilt.privacy.ledger import LEDGER_FILE, PrivacyLedger
 from fedquilt.privacy.score_histograms import PART as HISTOGRAMS_PART
 from fedquilt.privacy.score_histograms import expected_histograms
 from fedquilt.privacy.site_policy import SitePolicy
@@ -37,14 +40,16 @@ class SiteCheck:
     policy: SitePolicy
     leaving: tuple[LeavingPart, ...]
     sums: SumCheck
+    noise: NoiseCheck
     agreed_images: int | None = None
     validation_images: int = 0
 
     @property
     def is_ok(self) -> bool:
-        """Whether the site's policy permits how the study sums, and every part that it needs."""
-        needed = (each for each in self.leaving if each.is_needed)
-        return self.sums.refused is None and all(each.refused is None for each in needed)
+        """Whether the site's policy permits how the study sums, its noise, and all needed parts."""
+        refusals = [self.sums.refused, self.noise.refused]
+        refusals += [each.refused for each in self.leaving if each.is_needed]
+        return all(each is None for each in refusals)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -55,13 +60,15 @@ class SiteCheck:
             "validation_images": self.validation_images,
             "annotated": {name: list(counts) for name, counts in self.annotated.items()},
             "leaving": [
-                each.to_dict() | {"leaves_as": self.leaves_as(each.part)} for each in self.leaving
+                each.to_dict() | {"leaves_as": self.leaves_as(each)} for each in self.leaving
             ],
             **self.sums.facts,
+            **self.noise.facts,
         }
 
-    def leaves_as(self, part: str) -> str:
-        return self.sums.leaves_as.get(part, self.sums.otherwise)
+    def leaves_as(self, each: LeavingPart) -> str:
+        how = self.sums.leaves_as.get(each.part, self.sums.otherwise)
+        return f"{how}, with noise" if self.noise.has_noise(each.part, each.when) else how
 
     def lines(self) -> list[str]:
         lines = [f"{self.site} in {self.study}: {self.images:,} images to train on"]
@@ -77,13 +84,13 @@ class SiteCheck:
             else f"it declares its {self.images:,} images to the server, which cap its weight"
         )
         lines.append(f"nothing about fewer than {self.policy.min_cell} patients leaves")
-        return [*lines, *self.sums.lines]
+        return [*lines, *self.sums.lines, *self.noise.lines]
 
 
 def check_site(kit: Kit, settings: SiteSettings) -> SiteCheck:
     """Read and decode the site's data; train nothing and send nothing."""
     study, site = kit.study(), kit.role()
-    open_work_folder(settings)
+    work = open_work_folder(settings)
     found = load_site_data(study, site, settings)
     data = found.training
     policy = settings.policy.tightened(SitePolicy(min_cell=study.recipe.min_cell))
@@ -96,6 +103,8 @@ def check_site(kit: Kit, settings: SiteSettings) -> SiteCheck:
     if study.is_secure:
         open_key(settings.sums_key, study, site)
     sums = check_sums(study, site, policy)
+    ledger = PrivacyLedger(work / LEDGER_FILE)
+    noise = check_noise(task, data, Budget(study, ledger, policy.max_epsilon))
     return SiteCheck(
         study.name,
         site,
@@ -104,6 +113,7 @@ def check_site(kit: Kit, settings: SiteSettings) -> SiteCheck:
         policy,
         tuple(leaving),
         sums,
+        noise,
         agreed,
         validation_images=len(found.validation),
     )
@@ -145,7 +155,7 @@ def leaving_table(found: SiteCheck) -> Table:
             each.kind or UNKNOWN,
             UNKNOWN if each.numbers is None else f"{each.numbers:,}",
             UNKNOWN if each.bytes is None else f"{each.bytes:,}",
-            found.leaves_as(each.part),
+            found.leaves_as(each),
             Text(", ".join(each.suppressed) or "-"),
             Text(each.refused or "-"),
         )

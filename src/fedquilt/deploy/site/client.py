@@ -11,6 +11,7 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.noise import SystemNoise
 from fedquilt.core.payload import Update
 from fedquilt.core.shown_text import shown
 from fedquilt.core.update_checks import RefusedUpdate
@@ -20,7 +21,6 @@ from fedquilt.deploy.protocol.lineage import lineage_in, tree_digest
 from fedquilt.deploy.protocol.message_bounds import BadMessage
 from fedquilt.deploy.protocol.messages import (
     END,
-    EVERY_SITE,
     HISTOGRAMS,
     REPORT,
     SEE_LOG,
@@ -39,13 +39,15 @@ from fedquilt.deploy.shared_thresholds import fits_at_sites, from_tensors, repor
 from fedquilt.deploy.site.answers import RefusedRequest
 from fedquilt.deploy.site.data import SiteData
 from fedquilt.deploy.site.judge import SiteJudge
-from fedquilt.deploy.site.leaving import check_takes_part
 from fedquilt.deploy.site.masked_update import round_vector, survey_vector
 from fedquilt.deploy.site.memory import SiteMemory
 from fedquilt.deploy.site.model import KeptModel, model_at
+from fedquilt.deploy.site.noise import Budget, SiteNoise
 from fedquilt.deploy.site.received_network import NetworkCheck
+from fedquilt.deploy.site.request_check import RequestCheck
 from fedquilt.deploy.site.secure_answers import Answer, SecureAnswers
 from fedquilt.deploy.study import Study
+from fedquilt.privacy.noisy_parts import SURVEY as BEFORE_ROUNDS
 from fedquilt.privacy.score_histograms import PART as HISTOGRAMS_PART
 from fedquilt.privacy.site_policy import SitePolicy
 from fedquilt.privacy.site_report import PART as REPORT_PART
@@ -73,16 +75,17 @@ class SiteClient:
         self._study, self._data, self._audit_log = study, data.training, audit_log
         self._data_hash = data_hash
         self._states, self._model, self._answers = memory.states, memory.model, memory.answers
-        self._folder = memory.folder
         self._policy = policy.tightened(SitePolicy(min_cell=study.recipe.min_cell))
         self._transforms = (self._policy,)
         # The server sends all weights, so a site does not need the pretrained file.
         self._task = replace(study.task, model=study.task.model.for_loading())
-        self._workspace = Workspace.of(self._task, torch.device(device))
+        self._workspace = replace(Workspace.of(self._task, torch.device(device)), draws=SystemNoise)
         self._network = NetworkCheck(self._task)
         self._judge = SiteJudge(
             self._task, self._workspace, self._policy, data, study.recipe.evaluation
         )
+        budget = Budget(study, memory.ledger, self._policy.max_epsilon, memory.earlier)
+        self._noise = SiteNoise(self._task, self._data, budget, memory.folder, SystemNoise)
         self._handlers: dict[str, Callable[[Message], Answer]] = {
             SURVEY: self._survey,
             TRAIN: self._train,
@@ -99,6 +102,7 @@ class SiteClient:
             # What cannot be masked does not leave: no other request is answered.
             masked = {SURVEY: self._survey, TRAIN: self._train, END: self._end}
             self._handlers = {**masked, **self._secure.handlers()}
+        self._check = RequestCheck(study, name, self._policy, memory.folder)
         # Without an agreed number the site declares its own, which caps the weight of its updates.
         is_agreed = study.site(self._data.name).images is not None
         self._declared = {} if is_agreed else {"images": len(self._data)}
@@ -117,7 +121,7 @@ class SiteClient:
             self._network.check_size(len(request))
             message = unpack(request)
             facts = self._reply_facts(message.facts)
-            self._check_request(message.facts)
+            self._check.request(message.facts, self._handlers)
             self._audit_log.record("received", **_log_facts(facts), bytes=len(request))
             answer = self._handlers[facts["kind"]](message)
             declared = self._declared if facts["kind"] in (SURVEY, TRAIN) else {}
@@ -140,8 +144,12 @@ class SiteClient:
     def _survey(self, message: Message) -> Answer:
         method, study = self._study.recipe.method, self._study
         self._answers.survey(self._data_hash)
-        answer = apply_survey_transforms(
-            self._transforms, method, self._data, method.survey(self._data)
+        answer = self._noise.answer(
+            SURVEY,
+            BEFORE_ROUNDS,
+            self._data_hash,
+            lambda: method.survey(self._data),
+            lambda update: apply_survey_transforms(self._transforms, method, self._data, update),
         )
         if self._secure is None:
             return _open(answer)
@@ -168,29 +176,32 @@ class SiteClient:
     def _train(self, message: Message) -> Answer:
         digest = self._admit(message)
         if self._secure is None:
-            return _open(self._trained(message))
+            return _open(self._trained(message, digest))
         study, name, index = self._study, self._data.name, message.facts["round"]
         return self._secure.masked(
             message,
             digest,
-            lambda: round_vector(study, name, index, message.tree, self._trained(message)),
+            lambda: round_vector(study, name, index, message.tree, self._trained(message, digest)),
         )
 
-    def _trained(self, message: Message) -> Update:
+    def _trained(self, message: Message, digest: str) -> Update:
         method, round_index = self._study.recipe.method, message.facts["round"]
-        update, kept = run_client(
-            method,
-            self._task,
-            self._workspace,
-            self._data,
-            message.tree,
-            self._states.before(round_index),
-            round_index,
-        )
-        update = apply_transforms(self._transforms, method, self._data, kept["method"], update)
-        self._states.keep(round_index, kept)
-        self._keep_model(message, kept)
-        return update
+        before, kept = self._states.before(round_index), {}
+
+        def train() -> Update:
+            update, state = run_client(
+                method, self._task, self._workspace, self._data, message.tree, before, round_index
+            )
+            kept.update(state)
+            return update
+
+        def release(update: Update) -> Update:
+            update = apply_transforms(self._transforms, method, self._data, kept["method"], update)
+            self._states.keep(round_index, kept)
+            self._keep_model(message, kept)
+            return update
+
+        return self._noise.answer(TRAIN, round_index, digest, train, release)
 
     def _validate(self, message: Message) -> Answer:
         """Judge the network received; its round is done, so the site keeps no new state."""
@@ -199,7 +210,7 @@ class SiteClient:
         model = self._model_in(message, {})
         if model is None:
             raise RefusedRequest("every site of this study has its own model and judges it alone")
-        return _open(self._judge.validated(model.weights))
+        return self._noted(message, self._judge.validated(model.weights))
 
     def _end(self, message: Message) -> Answer:
         """Update the site's model from the final broadcast; the reply is empty."""
@@ -217,7 +228,7 @@ class SiteClient:
             raise RefusedRequest("this study fits no thresholds and no calibration")
         model = self._final_model(message)
         self._answers.once(HISTOGRAMS, tree_digest(model.weights))
-        return _open(self._judge.histograms(model.weights))
+        return self._noted(message, self._judge.histograms(model.weights))
 
     def _report(self, message: Message) -> Answer:
         """Keep the study's thresholds with the final model, and answer what the model is worth."""
@@ -228,7 +239,12 @@ class SiteClient:
         own = self._judge.decisions(model.weights, shared, model.rounds)
         self._model.keep(replace(model, decisions=own))
         self._judge.require_allowed(REPORT_PART)
-        return _open(self._judge.report(model.weights, shared))
+        return self._noted(message, self._judge.report(model.weights, shared))
+
+    def _noted(self, message: Message, update: Update) -> Answer:
+        """An answer without noise, which is in the ledger before it leaves."""
+        self._noise.note(update, message.facts["round"])
+        return _open(update)
 
     def _final_model(self, message: Message) -> KeptModel:
         model = self._model.read()
@@ -244,33 +260,6 @@ class SiteClient:
     def _model_in(self, message: Message, kept: State) -> KeptModel | None:
         rounds = message.facts["round"]  # finished by the server when it sent this
         return model_at(self._study, self._data.name, message.tree, kept, rounds)
-
-    def _check_request(self, facts: Mapping[str, Any]) -> None:
-        """Raise RefusedRequest unless the request is part of the study this site agreed to."""
-        if facts.get("version") != VERSION:
-            raise RefusedRequest(
-                f"the server runs fedquilt {facts.get('version')}, this site {VERSION}; install "
-                "the same version on both"
-            )
-        if facts.get("study") != self._study.hash:
-            raise RefusedRequest("this is not the study that the site's kit was made for")
-        if facts.get("site") not in (self._data.name, EVERY_SITE):
-            raise RefusedRequest(f"this request is for another site, not for {self._data.name!r}")
-        kind = facts.get("kind")
-        if not isinstance(kind, str) or kind not in self._handlers:
-            raise RefusedRequest(f"unknown request {shown(kind, limit=40)!r}")
-        check_takes_part(self._folder)
-        recipe = self._study.recipe
-        refusal = self._policy.refuses_method(recipe.method)
-        refusal = refusal or self._policy.refuses_summation(recipe.summation)
-        if refusal:
-            raise RefusedRequest(refusal)
-        index = facts.get("round")
-        rounds = recipe.rounds
-        # A network is judged after a round; a study may stop early.
-        expected = range(rounds) if kind in (SURVEY, TRAIN) else range(rounds + 1)
-        if type(index) is not int or index not in expected:
-            raise RefusedRequest(f"the study has no round {index!r}")
 
     def _error_reply(self, facts: Mapping[str, Any], name: str, text: str) -> bytes:
         self._audit_log.record("failed", **_log_facts(facts), error=name)

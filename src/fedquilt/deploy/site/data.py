@@ -17,6 +17,7 @@ from fedquilt.data.sources.folder.load import Folder
 from fedquilt.data.validation import set_aside
 from fedquilt.deploy.site.settings import SiteFiles, SiteSettings
 from fedquilt.deploy.study import Study
+from fedquilt.training.noise_plan import limited_to_units
 
 
 def site_source(study: Study, site: str, files: SiteFiles) -> Folder:
@@ -79,8 +80,9 @@ def as_client(study: Study, site: str, splits: Splits, secret: bytes) -> SiteDat
     (holding,) = allocation.holdings
     test = _with_the_studys_classes(study, splits.test)
     held_out = Holding(site, torch.arange(len(test)), test.known)
+    training = ClientData.of(data, holding.for_training(), secret)
     return SiteData(
-        training=ClientData.of(data, holding.for_training(), secret),
+        training=limited_to_units(training, study.recipe.privacy),
         validation=ClientData.of(data, holding.for_validation(), secret),
         test=ClientData.of(test, held_out, secret),
     )

@@ -125,7 +125,7 @@ class SecureAnswers:
 
     def _check_survivors(self, attempt: Attempt, survivors: Collection[str]) -> None:
         """Refuse to unmask a sum in which some numbers would come from too few sites."""
-        own, reveals = self._policy.min_contributors, self._study.few_annotators == "reveal"
+        own, reveals = self._policy.min_contributors, self._study.sum_terms.allows_few
         fewest = max(own or 0, 0 if reveals else FEWEST)
         if len(survivors) < fewest:
             raise RefusedSum(f"{len(survivors)} sites are left, at least {fewest} are asked for")

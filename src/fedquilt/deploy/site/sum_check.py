@@ -73,9 +73,10 @@ def _secure(study: Study, site: str, policy: SitePolicy) -> tuple[list[str], dic
         f"it stays hidden unless {needed} sites, or their keys, work with the server",
     ]
     if thin and policy.min_contributors is None:
+        told = "numbers" if study.few_annotators == "reveal" else "numbers, with their noise,"
         lines.append(
             f"fewer than {own} sites annotate {', '.join(thin)}: the server learns single sites' "
-            "numbers about them, as the study agreed (few_annotators = 'reveal')"
+            f"{told} about them, as the study agreed (few_annotators = '{study.few_annotators}')"
         )
     elif thin:
         lines.append(

@@ -56,6 +56,7 @@ def serve(kit: Kit, settings_path: Path, requests: IO[bytes], replies: IO[bytes]
 def open_client(kit: Kit, settings_path: Path) -> SiteClient:
     """Return the site's client; what is damaged or has changed is in its audit log."""
     from fedquilt.data.images.content_hash import damaged_files
+    from fedquilt.deploy.amendment import read_amendments
     from fedquilt.deploy.audit_chain import AUDIT_FILE
     from fedquilt.deploy.audit_log import AuditLog
     from fedquilt.deploy.secure.site_key import open_key
@@ -71,7 +72,8 @@ def open_client(kit: Kit, settings_path: Path) -> SiteClient:
     work = Path(settings.work_folder)
     folder, audit_log = study_folder(work, study, site), AuditLog(work / AUDIT_FILE)
     take_over(kit, work, audit_log)
-    memory = SiteMemory.of(folder, study, settings.policy)
+    earlier = tuple(each.before.hash for each in read_amendments(kit.amendments))
+    memory = SiteMemory.of(folder, study, settings.policy, work, earlier)
     key = open_key(settings.sums_key, study, site) if study.is_secure else None
     pins: list[DataPin] = []
     for path in damaged_files(image_cache(settings)):

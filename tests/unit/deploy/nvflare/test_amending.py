@@ -192,7 +192,7 @@ def sites_of(study: Study, folder: Path) -> dict[str, SiteClient]:
         name: SiteClient(
             study,
             without_validation(clients.clients[name]),
-            SiteMemory.of(study_folder(folder / name, study, name), study, OPEN),
+            SiteMemory.of(study_folder(folder / name, study, name), study, OPEN, folder / name),
             OPEN,
             AuditLog(folder / name / "audit.jsonl"),
         )

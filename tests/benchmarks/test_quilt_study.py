@@ -36,6 +36,10 @@ def _tuning(rate: float) -> Job:
     return Job(phase="tuning", problem=MAIN, row="QUILT", seed=100, rounds=40, rate=rate)
 
 
+def _only_rate(problem: str, row: str) -> float:
+    return 1e-3
+
+
 def _next(study: Study) -> Job | None:
     return next((job for job in study.jobs(PLAN) if job and job not in study.finished), None)
 
@@ -82,7 +86,7 @@ def test_tables_by_hand(tmp_path: Path) -> None:
             job = Job(phase="final", problem=MAIN, row=name, seed=seed, rounds=80, rate=1e-3)
             rows = [_row(job, auc), _row(job, auc, served="average")]
             study.keep(rows, torch.zeros(1).half())
-    rows = finals(read([tmp_path]))
+    rows = finals(read([tmp_path]), _only_rate)
     [ours] = [line for line in means(rows) if line["row"] == "QUILT"]
     assert (ours["seeds"], ours["macro_auc"], ours["macro_auc_sd"]) == (3, 83.0, 2.0)
     assert ours["gap_closed_macro_auc"] == 0.25
@@ -100,12 +104,25 @@ def test_half_of_a_run_is_a_run_unless_its_schedule_follows_the_rounds(tmp_path:
         job = Job(phase="final", problem=MAIN, row=name, seed=1, rounds=80, rate=1e-3)
         rows = [_row(job, auc, round=after) for after, auc in ((40, 70.0), (48, 71.0), (80, 75.0))]
         study.keep(rows, torch.zeros(1).half())
-    lines = means(finals(read([tmp_path])))
+    lines = means(finals(read([tmp_path]), _only_rate))
     found = {(line["problem"], line["row"]): line for line in lines}
     whole, half = f"{MAIN}, 80 rounds", f"{MAIN}, 40 rounds"
     assert found.keys() == {(whole, "QUILT"), (half, "QUILT"), (whole, "FedMLP")}
     assert found[half, "QUILT"]["macro_auc"] == 70.0
     assert (found[half, "QUILT"]["bytes_up"], found[whole, "QUILT"]["bytes_up"]) == (4.0, 8.0)
+
+
+def test_final_runs_count_at_the_chosen_rate_and_of_one_folder_only(tmp_path: Path) -> None:
+    for folder, auc in (("gpu", 70.0), ("cpu", 60.0)):
+        (tmp_path / folder).mkdir()
+        study = Study(tmp_path / folder, {})
+        for rate in RATES:
+            study.keep([_row(_tuning(rate), 90.0 if rate == RATES[1] else 80.0)], None)
+            job = Job(phase="final", problem=MAIN, row="QUILT", seed=1, rounds=40, rate=rate)
+            study.keep([_row(job, auc + rate)], None)
+    rows = read([tmp_path / "gpu", tmp_path / "cpu"])
+    [row] = finals(rows, Study.of(rows).rate)
+    assert (row["macro_auc"], float(row["rate"])) == (str(70.0 + RATES[1]), RATES[1])
 
 
 def test_a_run_that_is_cut_off_keeps_its_first_half(tmp_path: Path) -> None:
@@ -136,7 +153,7 @@ def test_ranks_take_the_longest_runs_of_problems_where_every_rival_ran(tmp_path:
                     phase="final", problem=problem, row=name, seed=1, rounds=rounds, rate=1e-3
                 )
                 study.keep([_row(job, 60.0 + rounds + place)], torch.zeros(1).half())
-    found = ranks(finals(read([tmp_path])), "macro_auc")
+    found = ranks(finals(read([tmp_path]), _only_rate), "macro_auc")
     assert found is not None
     assert list(found["data_sets"]) == [f"{SCENES}, 16 rounds", f"{MAIN}, 80 rounds"]
     assert found["mean_ranks"]["FedAvg-PL"] == len(rivals)  # the lowest AUC on both

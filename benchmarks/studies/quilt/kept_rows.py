@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from benchmarks.studies.quilt.problems import PROBLEMS, follows_the_rounds
+from benchmarks.studies.quilt.problems import follows_the_rounds
 
+SHORTEST = 16  # rounds of a run that counts; what was cut off may be shorter
 LONG = 80  # rounds, of which the first half is a run as well
 MINE = ("folder", "scores_at", "scores_shape")  # columns that only say where scores are
+EVALUATION = ("phase", "problem", "row", "seed", "rounds", "rate", "round", "served")
 
 Row = dict[str, str]
 
 
 def read(folders: Iterable[Path]) -> list[Row]:
-    """The rows of all folders; those on a data set are of the first folder that has any."""
-    rows: list[Row] = []
-    taken: dict[str, Path] = {}
+    """The rows of all folders; of a run that is in several, those of the first."""
+    found: dict[tuple[str, ...], Row] = {}
     for folder in folders:
         with (folder / "quilt_runs.csv").open(newline="", encoding="utf-8") as file:
-            rows += [
-                row | {"folder": str(folder)}
-                for row in csv.DictReader(file)
-                if taken.setdefault(PROBLEMS[row["problem"]].data, folder) == folder
-            ]
-    return rows
+            for row in csv.DictReader(file):
+                key = tuple(row[name] for name in EVALUATION)
+                found.setdefault(key, row | {"folder": str(folder)})
+    return [*found.values()]
 
 
 def kept(rows: Sequence[Row]) -> list[Row]:
@@ -41,12 +40,18 @@ def kept(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def finals(rows: Sequence[Row]) -> list[Row]:
-    """The final runs' rows, with the number of rounds in the problem's name.
+def finals(rows: Sequence[Row], rate: Callable[[str, str], float | None]) -> list[Row]:
+    """The final runs' rows at the row's learning rate, with the rounds in the problem's name.
 
-    The first half of a long run is added as a run, unless its method's schedule follows the rounds.
+    A run at another rate was begun when some of the rates had failed. The first half of a long run
+    is added as a run, unless its method's schedule follows the rounds.
     """
-    final = [row for row in rows if row["phase"] == "final"]
+    final = [
+        row
+        for row in rows
+        if row["phase"] == "final" and float(row["rate"]) == rate(row["problem"], row["row"])
+        if int(row["rounds"]) >= SHORTEST
+    ]
     ran = {_run(row) for row in final}
     halves = [
         half

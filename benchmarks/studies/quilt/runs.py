@@ -17,7 +17,7 @@ import gc
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
@@ -59,6 +59,14 @@ class Study:
             with self.results.open(newline="", encoding="utf-8") as file:
                 for row in csv.DictReader(file):
                     self.note(row)
+
+    @classmethod
+    def of(cls, rows: Iterable[dict[str, Any]]) -> Study:
+        """What these rows say; nothing is kept for it."""
+        study = cls(Path(os.devnull), {})
+        for row in rows:
+            study.note(row)
+        return study
 
     @property
     def results(self) -> Path:

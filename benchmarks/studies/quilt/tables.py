@@ -22,6 +22,7 @@ from benchmarks.studies.quilt.data_sets import tested_radiographs
 from benchmarks.studies.quilt.kept_rows import Row, finals, kept, read
 from benchmarks.studies.quilt.one_run import AVERAGE, GLOBAL
 from benchmarks.studies.quilt.plan import DECIDING, DIGITS, MAIN, RADIOGRAPHS, SCENES
+from benchmarks.studies.quilt.runs import Study
 from fedquilt.metrics.across_data_sets import friedman
 from fedquilt.metrics.across_seeds import seed_difference, variance_with_seeds
 from fedquilt.metrics.labelled_images import LabelledImages
@@ -249,7 +250,7 @@ def main() -> None:
     options = parser.parse_args()
     everything = read(options.runs)
     write_results("studies/quilt_runs", [], earlier=kept(everything))
-    rows = finals(everything)
+    rows = finals(everything, Study.of(everything).rate)
     write_results("studies/quilt", means(rows))
     write_results("studies/quilt_differences", differences(rows))
     if options.folder:

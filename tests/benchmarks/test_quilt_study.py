@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks.studies.quilt.data_sets import _drawn
-from benchmarks.studies.quilt.kept_rows import finals, read
+from benchmarks.studies.quilt.kept_rows import finals, kept, read
 from benchmarks.studies.quilt.one_run import GLOBAL, Job, _write
 from benchmarks.studies.quilt.plan import BEST, DECIDING, IDEAS, MAIN, SCENES, THREE, Part
 from benchmarks.studies.quilt.problems import PROBLEMS
@@ -38,6 +38,12 @@ def _tuning(rate: float) -> Job:
 
 def _only_rate(problem: str, row: str) -> float:
     return 1e-3
+
+
+def _finals(problem: str, row: str, rounds: int, rate: float = 1e-3) -> list[Job]:
+    """Two seeds: a row with one was cut off."""
+    facts = {"problem": problem, "row": row, "rounds": rounds, "rate": rate}
+    return [Job(phase="final", seed=seed, **facts) for seed in (1, 2)]  # type: ignore[arg-type]
 
 
 def _next(study: Study) -> Job | None:
@@ -100,8 +106,7 @@ def test_tables_by_hand(tmp_path: Path) -> None:
 
 def test_half_of_a_run_is_a_run_unless_its_schedule_follows_the_rounds(tmp_path: Path) -> None:
     study = Study(tmp_path, {})
-    for name in ("QUILT", "FedMLP"):
-        job = Job(phase="final", problem=MAIN, row=name, seed=1, rounds=80, rate=1e-3)
+    for job in _finals(MAIN, "QUILT", 80) + _finals(MAIN, "FedMLP", 80):
         rows = [_row(job, auc, round=after) for after, auc in ((40, 70.0), (48, 71.0), (80, 75.0))]
         study.keep(rows, torch.zeros(1).half())
     lines = means(finals(read([tmp_path]), _only_rate))
@@ -118,11 +123,27 @@ def test_final_runs_count_at_the_chosen_rate_and_of_one_folder_only(tmp_path: Pa
         study = Study(tmp_path / folder, {})
         for rate in RATES:
             study.keep([_row(_tuning(rate), 90.0 if rate == RATES[1] else 80.0)], None)
-            job = Job(phase="final", problem=MAIN, row="QUILT", seed=1, rounds=40, rate=rate)
-            study.keep([_row(job, auc + rate)], None)
+            for job in _finals(MAIN, "QUILT", 40, rate):
+                study.keep([_row(job, auc + job.seed)], None)
+            cut = Job(
+                phase="final", problem=MAIN, row="QUILT without guard", seed=1, rounds=40, rate=rate
+            )
+            study.keep([_row(cut, auc)], None)
     rows = read([tmp_path / "gpu", tmp_path / "cpu"])
-    [row] = finals(rows, Study.of(rows).rate)
-    assert (row["macro_auc"], float(row["rate"])) == (str(70.0 + RATES[1]), RATES[1])
+    one, other = finals(rows, Study.of(rows).rate)
+    assert (one["macro_auc"], other["macro_auc"]) == ("71.0", "72.0")
+    assert float(one["rate"]) == float(other["rate"]) == RATES[1]
+
+
+def test_facts_of_a_run_are_committed_with_its_last_round(tmp_path: Path) -> None:
+    study = Study(tmp_path, {"date": "today", "command": "a", "hardware": "b", "versions": "c"})
+    job = Job(phase="final", problem=MAIN, row="QUILT", seed=1, rounds=80, rate=1e-3)
+    extra = {"auc_per_class": "0.5 0.6"}
+    study.keep([_row(job, 70.0, round=40, **extra), _row(job, 75.0, **extra)], None)
+    early, last = kept(read([tmp_path]))
+    assert (early["macro_auc"], early["auc_per_class"], early["date"]) == ("70.0", "", "")
+    assert (last["macro_auc"], last["auc_per_class"], last["date"]) == ("75.0", "0.5 0.6", "today")
+    assert not {"scores_at", "folder"} & last.keys()
 
 
 def test_a_run_that_is_cut_off_keeps_its_first_half(tmp_path: Path) -> None:
@@ -149,10 +170,8 @@ def test_ranks_take_the_longest_runs_of_problems_where_every_rival_ran(tmp_path:
     for problem, lengths in ((MAIN, (40, 80)), (SCENES, (16,)), (THREE, (40,))):
         for rounds in lengths:
             for place, name in enumerate(rivals[: 2 if problem == THREE else None]):
-                job = Job(
-                    phase="final", problem=problem, row=name, seed=1, rounds=rounds, rate=1e-3
-                )
-                study.keep([_row(job, 60.0 + rounds + place)], torch.zeros(1).half())
+                for job in _finals(problem, name, rounds):
+                    study.keep([_row(job, 60.0 + rounds + place)], torch.zeros(1).half())
     found = ranks(finals(read([tmp_path]), _only_rate), "macro_auc")
     assert found is not None
     assert list(found["data_sets"]) == [f"{SCENES}, 16 rounds", f"{MAIN}, 80 rounds"]

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from benchmarks.studies.quilt.one_run import GLOBAL
 from benchmarks.studies.quilt.problems import follows_the_rounds
 
 SHORTEST = 16  # rounds of a run that counts; what was cut off may be shorter
 LONG = 80  # rounds, of which the first half is a run as well
 MINE = ("folder", "scores_at", "scores_shape")  # columns that only say where scores are
+OF_THE_RUN = (  # or long, and of interest after the last round only
+    *("auc_per_class", "ap_per_class", "trust", "seconds_in_rounds", "seconds"),
+    *("date", "command", "hardware", "versions"),
+)
 EVALUATION = ("phase", "problem", "row", "seed", "rounds", "rate", "round", "served")
 
 Row = dict[str, str]
@@ -28,11 +34,10 @@ def read(folders: Iterable[Path]) -> list[Row]:
 
 
 def kept(rows: Sequence[Row]) -> list[Row]:
-    """The rows as they are committed: without scores, and classes after the last round only."""
-    per_class = ("auc_per_class", "ap_per_class")
+    """The rows as they are committed: without scores, and facts of the run with its last round."""
     return [
         {
-            name: "" if name in per_class and row["round"] != row["rounds"] else value
+            name: "" if name in OF_THE_RUN and not _is_last(row) else value
             for name, value in row.items()
             if name not in MINE
         }
@@ -40,11 +45,16 @@ def kept(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
+def _is_last(row: Row) -> bool:
+    return row["round"] == row["rounds"] and row["served"] == GLOBAL
+
+
 def finals(rows: Sequence[Row], rate: Callable[[str, str], float | None]) -> list[Row]:
     """The final runs' rows at the row's learning rate, with the rounds in the problem's name.
 
-    A run at another rate was begun when some of the rates had failed. The first half of a long run
-    is added as a run, unless its method's schedule follows the rounds.
+    A run at another rate was begun when some of the rates had failed; a row with one seed was cut
+    off. The first half of a long run is added as a run, unless its method's schedule follows the
+    rounds.
     """
     final = [
         row
@@ -52,6 +62,8 @@ def finals(rows: Sequence[Row], rate: Callable[[str, str], float | None]) -> lis
         if row["phase"] == "final" and float(row["rate"]) == rate(row["problem"], row["row"])
         if int(row["rounds"]) >= SHORTEST
     ]
+    seeds = Counter(_run(row)[:3] for row in final if _is_last(row))
+    final = [row for row in final if seeds[_run(row)[:3]] > 1]
     ran = {_run(row) for row in final}
     halves = [
         half
@@ -66,7 +78,7 @@ def finals(rows: Sequence[Row], rate: Callable[[str, str], float | None]) -> lis
 
 
 def _run(row: Row) -> tuple[str, ...]:
-    return tuple(row[name] for name in ("problem", "row", "seed", "rounds"))
+    return tuple(row[name] for name in ("problem", "row", "rounds", "seed"))
 
 
 def _in_half(row: Row) -> Row:

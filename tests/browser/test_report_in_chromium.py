@@ -106,7 +106,20 @@ def test_a_narrow_screen_scrolls_in_one_direction(browser: Tab) -> None:
     size = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": False}
     browser.call("Emulation.setDeviceMetricsOverride", **size)
     assert browser.run("document.documentElement.scrollWidth") <= 400
+    # No column is squeezed until its words break into letters.
+    assert browser.run(f"{TABLE}.tHead.offsetHeight") < 100
+    rows = "document.querySelectorAll('#card table tbody tr')"
+    assert browser.run(f"Math.max(...[...{rows}].map(row => row.offsetHeight))") < 200
     browser.call("Emulation.clearDeviceMetricsOverride")
+
+
+def test_headings_of_a_table_are_printed_on_each_page(browser: Tab) -> None:
+    """Chromium prints no button in a repeated heading, so the heading must not be one there."""
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    buttons = f"[...{TABLE}.tHead.querySelectorAll('button')]"
+    shown = browser.run(f"{buttons}.map(each => getComputedStyle(each).display)")
+    assert set(shown) == {"contents"}
+    browser.call("Emulation.setEmulatedMedia", media="")
 
 
 def test_nothing_was_logged_loaded_or_run(browser: Tab, page: Path) -> None:

@@ -12,8 +12,9 @@ from fedquilt.core.errors import UserError
 from fedquilt.data.allocation import Holding
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.source import Splits
-from fedquilt.privacy.disclosure_report import what_would_leave
+from fedquilt.privacy.disclosure_report import LeavingPart, judged_parts, what_would_leave
 from fedquilt.privacy.site_policy import SitePolicy
+from fedquilt.privacy.site_validation import expected_validation
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.simulation import Simulation
 
@@ -123,6 +124,7 @@ def _leaving(recipe: Recipe, simulation: Simulation) -> dict[str, Any]:
         except UserError as error:  # the whole client is below the floor
             silent[name] = str(error)
             continue
+        rows += _validated(recipe, simulation, name, policy)
         suppressed[name] = {row.part: list(row.suppressed) for row in rows if row.suppressed}
         parts = parts or [
             {key: getattr(row, key) for key in ("part", "when", "kind", "numbers", "bytes")}
@@ -136,3 +138,15 @@ def _leaving(recipe: Recipe, simulation: Simulation) -> dict[str, Any]:
         "listed": len(listed),
         "silent": silent,
     }
+
+
+def _validated(
+    recipe: Recipe, simulation: Simulation, client: str, policy: SitePolicy
+) -> list[LeavingPart]:
+    """What a client says of a network on its validation images; nothing if it judges its own."""
+    held = simulation.validation.get(client)
+    if held is None or recipe.method.global_weights({"weights": {}}) is None:
+        return []
+    classes = simulation.task.classes
+    parts = expected_validation(len(classes))
+    return judged_parts(parts, "validated rounds", held, classes, policy)

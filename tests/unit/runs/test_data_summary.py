@@ -99,6 +99,14 @@ def test_parts_of_a_message_are_listed_once(facts: dict[str, Any]):
     assert (leaving["clients"], leaving["listed"], leaving["suppressed"]) == (2, 1, {})
 
 
+@pytest.mark.parametrize("facts", [{"validation": {"share": 0.4}}], indirect=True)
+def test_what_is_said_of_validation_images_is_listed(facts: dict[str, Any]):
+    when = {part["part"]: part["when"] for part in facts["leaving"]["parts"]}
+    assert when["validation_auc"] == when["validation_loss"] == "validated rounds"
+    numbers = [part["numbers"] for part in facts["leaving"]["parts"] if "valid" in part["part"]]
+    assert numbers == [2, 2]  # one per class
+
+
 @pytest.mark.parametrize("facts", [{"min_cell": 4}], indirect=True)
 def test_a_site_below_the_floor_is_named(facts: dict[str, Any]):
     leaving = facts["leaving"]

@@ -36,7 +36,8 @@ def class_rows(
                 cell(estimate)
                 for estimate in (each.auc, each.ap, each.sensitivity, each.specificity)
             ],
-            "threshold": (percent(each.threshold.probability), each.threshold.rule),
+            # Why nothing was fitted is short here; model.json has it in full.
+            "threshold": (percent(each.threshold.probability), each.threshold.rule.split(";")[0]),
             "slope": _slope(curves.get(each.place)),
             "annotators": annotated_by(each.annotators, site_count),
         }

@@ -137,6 +137,7 @@ def _is_calibrated(run: RunFiles) -> bool:
 
 def _title(run: RunFiles) -> str:
     what = run.result.get("study") or run.recipe.get("data", {}).get("name", "")
+    what = "own images" if what == "folder" else what
     return f"{run.result['method']} on {what}"
 
 

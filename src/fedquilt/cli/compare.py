@@ -21,8 +21,10 @@ Metrics = Annotated[
     typer.Option("--metric", help="A metric of result.json; may be repeated."),
 ]
 Picture = Annotated[Path | None, typer.Option(help="Also draw the comparison as this PNG file.")]
-
-
+Report = Annotated[
+    Path | None,
+    typer.Option(help="The comparison as an HTML file. Default: comparison.html beside the runs."),
+]
 AcrossDataSets = Annotated[
     bool,
     typer.Option("--across-data-sets", help="Rank methods over data sets (Friedman, Nemenyi)."),
@@ -45,6 +47,7 @@ def compare(
     across_data_sets: AcrossDataSets = False,
     as_json: AsJson = False,
     picture: Picture = None,
+    report: Report = None,
 ) -> None:
     """Compare runs; those that differ only in their seed share one row (mean and deviation).
 
@@ -54,6 +57,7 @@ def compare(
     from fedquilt.reports.comparison_files import written
     from fedquilt.reports.comparison_picture import save_comparison_picture
     from fedquilt.reports.convergence import convergence
+    from fedquilt.reports.html.comparison_report import write_comparison_report
     from fedquilt.runs.finished_run import read_run
 
     repeated = len(runs) - len({path.resolve() for path in runs})
@@ -65,6 +69,8 @@ def compare(
     if rounds_to is not None and (across_data_sets or form is not None):
         raise UserError("--rounds-to goes with neither --across-data-sets nor --format")
     if across_data_sets:
+        if report is not None:
+            raise UserError("--across-data-sets writes no report; leave out --report")
         _across_data_sets(opened, metrics, form, picture, as_json=as_json)
         return
     compared = comparison.compare(opened, metrics or comparison.DEFAULT_METRICS)
@@ -72,6 +78,8 @@ def compare(
         compared["rounds_to"] = convergence(opened, rounds_to)
     if picture is not None:
         save_comparison_picture(opened, compared, picture)
+    if report is not None or not (as_json or form):
+        report = write_comparison_report(compared, report or beside(runs))
     if as_json:
         print_json(compared)
         return
@@ -79,8 +87,17 @@ def compare(
         typer.echo(written(compared, form), nl=False)
         return
     show_comparison(compared)
+    say(f"report: {report}")
     if picture is not None:
         say(f"picture: {picture}")
+
+
+def beside(runs: Sequence[Path]) -> Path:
+    """Where the report of these runs goes: beside them, or here if they are not together."""
+    from fedquilt.reports.html.comparison_report import REPORT_FILE
+
+    folders = {path.resolve().parent for path in runs}
+    return (runs[0].parent if len(folders) == 1 else Path()) / REPORT_FILE
 
 
 def show_comparison(compared: dict[str, Any]) -> None:
@@ -98,6 +115,8 @@ def show_comparison(compared: dict[str, Any]) -> None:
         results.print(convergence_table(compared["rounds_to"]))
     for test in compared["tests"]:
         say(test["words"])
+    if many := comparison.many_tests_sentence(compared["tests"]):
+        say(many)
     if compared["also_differ_in"]:
         note(f"the runs differ in more than the method: {', '.join(compared['also_differ_in'])}")
 

@@ -188,4 +188,4 @@ def _show(summary: dict[str, Any], out: Path) -> None:
     criterion = summary["criterion"]
     verdict = {True: "holds", False: "does not hold", None: "cannot be judged"}[criterion["holds"]]
     results.print(Text(f"\nCriterion: {criterion['words']}: {verdict}. {criterion['found']}."))
-    say(f"written: table.json, table.csv and table.png in {out}")
+    say(f"written: table.json, table.csv, table.png and report.html in {out}")

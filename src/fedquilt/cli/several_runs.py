@@ -48,6 +48,7 @@ def train_and_compare(
     from fedquilt.core.atomic_files import write_json
     from fedquilt.reports.comparison import compare
     from fedquilt.reports.comparison_picture import save_comparison_picture
+    from fedquilt.reports.html.comparison_report import REPORT_FILE, write_comparison_report
     from fedquilt.reports.run_with_report import with_report
     from fedquilt.runs.finished_run import read_run
     from fedquilt.runs.parallel import run_all
@@ -76,6 +77,7 @@ def train_and_compare(
     compared = compare(runs)
     save_comparison_picture(runs, compared, out / "comparison.png")
     write_json(out / "comparison.json", compared)
+    write_comparison_report(compared, out / REPORT_FILE)
     return compared
 
 
@@ -84,4 +86,5 @@ def show(compared: dict[str, Any], out: Path, *, as_json: bool) -> None:
         print_json(compared)
         return
     show_comparison(compared)
-    say(f"written: comparison.json and comparison.png in {out}, a report.html in each run folder")
+    files = "comparison.html, comparison.json and comparison.png"
+    say(f"written: {files} in {out}, a report.html in each run folder")

@@ -10,7 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from fedquilt.core.errors import UserError, nearest
-from fedquilt.reports.paired_tests import Contender, ahead_of_all, paired_tests
+from fedquilt.reports.paired_tests import (
+    MANY_CLASSES,
+    SIGNIFICANT,
+    Contender,
+    ahead_of_all,
+    paired_tests,
+)
 from fedquilt.reports.style import (
     SMALLER_IS_BETTER,
     UNDEFINED,
@@ -232,6 +238,17 @@ def difference_table(comparison: Mapping[str, Any]) -> Table | None:
         )
     table.caption = "classes: those with at least 10 patients with and 10 without the finding"
     return table
+
+
+def many_tests_sentence(tests: Sequence[Mapping[str, Any]]) -> str:
+    """Say how small p must be where many classes are tested; empty for few."""
+    count = sum(found["p"] is not None for test in tests for found in test["classes"].values())
+    if count <= MANY_CLASSES:
+        return ""
+    return (
+        f"{count:,} differences are tested per class, so Holm's first step needs a p below "
+        f"{SIGNIFICANT / count:.2g}: no star does not mean no difference"
+    )
 
 
 def worst_class_table(comparison: Mapping[str, Any]) -> Table:

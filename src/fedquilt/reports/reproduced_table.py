@@ -13,6 +13,7 @@ from rich.text import Text
 
 from fedquilt.core.atomic_files import write_json
 from fedquilt.recipes.papers.published_numbers import AVERAGE
+from fedquilt.reports.html.reproduced_report import REPORT_FILE, write_reproduced_report
 from fedquilt.reports.reproduced_picture import save_reproduced_picture
 from fedquilt.reports.style import UNDEFINED
 from fedquilt.reports.tables import new_table
@@ -21,13 +22,17 @@ from fedquilt.reports.tables import new_table
 def write_reproduced(
     summary: Mapping[str, Any], out: Path, command: str, *, with_picture: bool = False
 ) -> None:
-    """Write ``table.json``, ``table.csv`` and ``table.png`` to ``out`` if any run is finished."""
+    """Write the table's files to ``out`` if any run is finished.
+
+    They are ``table.json`` and ``table.csv``, with a picture ``table.png`` and ``report.html``.
+    """
     if not summary["rows"]:
         return
     write_json(out / "table.json", {"command": command, **summary})
     write_csv(summary, out / "table.csv", command)
     if with_picture:
         save_reproduced_picture(summary, out / "table.png")
+        write_reproduced_report({"command": command, **summary}, out / REPORT_FILE)
 
 
 def write_csv(summary: Mapping[str, Any], path: Path, command: str) -> None:

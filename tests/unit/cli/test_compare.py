@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.html_pages import Page
 from support.tiny_runs import CLASSES, make_run
 from typer.testing import CliRunner
 
@@ -37,6 +38,32 @@ def test_seeds_become_one_row(runs: list[str]):
     assert "±" in rows[0]
     assert "±" not in rows[1]
     assert all(name in hardest for name in CLASSES)
+
+
+def test_the_report_lies_beside_the_runs(runs: list[str], tmp_path: Path):
+    beside = Path(runs[0]).parent / "comparison.html"
+    beside.unlink(missing_ok=True)
+    assert compare(*runs, "--json").exit_code == 0
+    assert compare(*runs, "--format", "csv").exit_code == 0
+    assert not beside.exists()  # what other programs read is all that is written
+    assert f"report: {beside}" in compare(*runs).stderr.replace("\n", "")
+    page = Page(beside.read_text(encoding="utf-8"))
+    assert "fedavg and fedmlp compared" in page.headings
+    assert set(CLASSES) <= {cell.strip() for cell in page.cells}
+    elsewhere = tmp_path / "c.html"
+    compare(*runs, "--json", "--report", str(elsewhere))
+    assert elsewhere.read_bytes() == beside.read_bytes()
+    beside.unlink()
+    result = CliRunner().invoke(app, ["report", *runs])
+    assert result.exit_code == 0, result.output
+    assert beside.read_bytes() == elsewhere.read_bytes()
+
+
+def test_a_card_belongs_to_one_run(runs: list[str], tmp_path: Path):
+    (tmp_path / "card.toml").write_text('title = "x"')
+    result = CliRunner().invoke(app, ["report", *runs, "--card", str(tmp_path / "card.toml")])
+    assert result.exit_code == 1
+    assert "a model card belongs to one run" in result.stderr
 
 
 def test_json_holds_every_value(runs: list[str]):

@@ -55,6 +55,9 @@ def test_cells_are_run_and_compared_with_the_paper(first: tuple[Path, Any]):
     assert summary["rows"][1]["columns"]["missing-4"]["bacc"]["published"]["ICH"] == 80.07
     assert (out / "table.csv").exists()
     assert (out / "table.png").exists()
+    page = (out / "report.html").read_bytes()
+    assert CliRunner().invoke(app, ["report", str(out)]).exit_code == 0
+    assert (out / "report.html").read_bytes() == page
 
 
 def test_checkpoints_of_finished_cells_are_deleted(first: tuple[Path, Any]):

@@ -39,6 +39,10 @@ def test_the_study_of_the_page_ends_in_a_comparison(folder: Path):
     printed = called("sweep", "sweep.toml", "--out", "runs/sweep")
     assert "fedprox: 2 of 4 combinations are tried" in printed
     assert "Best settings, on validation images" in printed
+    page = Path("runs/sweep/comparison.html")
+    before = page.read_bytes()
+    called("report", "runs/sweep")  # from comparison.json, to the same bytes
+    assert page.read_bytes() == before
     found = json.loads(Path("runs/sweep/sweep.json").read_text())["methods"]
     compared = json.loads(Path("runs/sweep/comparison.json").read_text())
     assert [group["seeds"] for group in compared["groups"]] == [[0, 1], [0, 1]]

@@ -45,11 +45,24 @@ def test_among_best_in_words():
     assert criterion.words(LABELS) == "A is among the best 2 by average BACC"
     means = {"a": both(60, 62), "b": both(80, 50), "c": both(50, 50)}
     assert criterion.judge(runs(means), LABELS).found == (
-        "A is number 2 of 3 with 61.0; the best other is B with 65.0"
+        "A is number 2 of 3 with 61.0: -4.0 (one seed, so no interval) against the best other, B"
     )
     assert (
         AmongBest(row="a", metric="bacc", places=1).words(LABELS) == "A is the best by average BACC"
     )
+
+
+def test_among_best_compares_only_seeds_that_both_rows_have():
+    """B is ahead by its own seeds, behind by those that A has too: 62 - 61 and 60 - 57."""
+    found = AmongBest(row="a", metric="bacc", places=1).judge(
+        {"bacc": {"a": {"x": {0: 62.0, 1: 60.0}}, "b": {"x": {0: 61.0, 1: 57.0, 2: 90.0}}}}, LABELS
+    )
+    # 2 +- 12.706 * 1.414 / sqrt(2)
+    assert found.found == (
+        "A is number 1 of 2 with 61.0: +2.0 (95 % interval over 2 seeds -10.7 to +14.7, which "
+        "includes 0) against the best other, B"
+    )
+    assert found.holds
 
 
 AHEAD = AheadOfSecond(row="a", metric="bacc", also=("f1",))

@@ -12,6 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from rich.console import Console
+from support.html_pages import Page
 
 from fedquilt.recipes.papers.criterion import AmongBest
 from fedquilt.recipes.papers.published_numbers import AVERAGE, Reference
@@ -125,7 +126,11 @@ def test_the_criterion_ignores_bounds_and_variants():
         "method": "Ours",
         "words": "Ours is the best by average BACC",
         "holds": True,
-        "found": "Ours is number 1 of 3 with 70.0; the best other is Good with 55.0",
+        # Weak has seed 0 only: 65 - 55. Against Good, with both seeds, 70 - 55.
+        "found": (
+            "Ours is number 1 of 3 with 70.0: +10.0 (one seed, so no interval) against the best "
+            "other, Weak"
+        ),
     }
 
 
@@ -170,7 +175,17 @@ def test_files_hold_every_number(tmp_path: Path):
     assert [each["seeds"] for each in weak] == ["0 1", "0", "0"]
     assert [each["seconds_per_run"] for each in weak] == ["10.5", "10.0", "10.0"]
     assert (line["command"], line["hardware"]) == ("fedquilt reproduce x", "device cpu, cores 2")
-    assert {path.name for path in tmp_path.iterdir()} == {"table.json", "table.csv", "table.png"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("table.json", "table.csv", "table.png", "report.html")
+    }
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "75.0 ± 7.1Paper set: 80.0" in page.cells  # ours before the paper's
+    assert "Ours is number 1 of 3 with 70.0: +10.0" in page.text
+    assert "fedquilt reproduce x" in page.text
+    assert [heading[1:] for heading in page.headings if heading[0].isdigit()] == [
+        *("What was found", "Our numbers and the paper's", "Agreement with the paper's ranking"),
+        "Reproduce",
+    ]
 
 
 def test_columns_that_ran_with_different_seeds_have_no_average(tmp_path: Path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 
 # Rivals that have run: metric -> row -> column -> seed -> percent
 Runs = Mapping[str, Mapping[str, Mapping[str, Mapping[int, float]]]]
-Means = Mapping[str, Mapping[str, float]]  # of one metric: row -> column -> mean over seeds
 
 
 @dataclass(frozen=True)
@@ -35,18 +33,39 @@ class Criterion(ABC):
     @abstractmethod
     def judge(self, runs: Runs, labels: Mapping[str, str]) -> Verdict: ...
 
-    def means(self, runs: Runs) -> Means:
-        return {
-            row: {column: statistics.fmean(seeds.values()) for column, seeds in columns.items()}
-            for row, columns in runs.get(self.metric, {}).items()
-        }
+    def leads(self, runs: Runs, metric: str) -> dict[str, list[float]]:
+        """How far the method is ahead of every other row, per seed that both have.
+
+        A lead is the mean over the columns that the method ran in. Rows that lack one of them, or
+        have no seed in common with the method, are left out.
+        """
+        rows = runs.get(metric, {})
+        own = rows.get(self.row, {})
+        found: dict[str, list[float]] = {}
+        for row, columns in rows.items():
+            if row == self.row or not own or not set(own) <= set(columns):
+                continue
+            seeds = set.intersection(*(set(own[each]) & set(columns[each]) for each in own))
+            if seeds:
+                found[row] = [
+                    statistics.fmean(own[each][seed] - columns[each][seed] for each in own)
+                    for seed in sorted(seeds)
+                ]
+        return found
+
+
+def smallest_lead(leads: Mapping[str, list[float]]) -> tuple[str, list[float]]:
+    """Return the best other row, and how far the method is ahead of it."""
+    best = min(leads, key=lambda row: statistics.fmean(leads[row]))
+    return best, leads[best]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AmongBest(Criterion):
-    """The method is among the best ``places`` by its mean over the columns it ran in.
+    """The method is among the best ``places``, by the mean leads over the columns it ran in.
 
-    If only ``places`` methods or fewer ran, the method must not be the last of them. Otherwise the
+    The words tell the lead over the best other row with its interval over seeds. If only
+    ``places`` methods or fewer ran, the method must not be the last of them. Otherwise the
     criterion could not fail.
     """
 
@@ -57,24 +76,19 @@ class AmongBest(Criterion):
         return f"{labels[self.row]} is {places} by average {labels[self.metric]}"
 
     def judge(self, runs: Runs, labels: Mapping[str, str]) -> Verdict:
-        means = self.means(runs)
-        columns = set(means.get(self.row, {}))
-        averages = {
-            row: sum(values[column] for column in columns) / len(columns)
-            for row, values in means.items()
-            if columns and columns <= set(values)
-        }
-        if len(averages) < 2:
+        leads = self.leads(runs, self.metric)
+        if not leads:
             needed = f"{labels[self.row]} and another method"
-            return Verdict(None, f"{needed} have not both run in the same columns yet")
-        own = averages.pop(self.row)
-        rank = 1 + sum(other > own for other in averages.values())
-        best = max(averages, key=averages.__getitem__)
+            return Verdict(None, f"{needed} have not both run with the same columns and seeds yet")
+        own = runs[self.metric][self.row].values()
+        mean = statistics.fmean(statistics.fmean(seeds.values()) for seeds in own)
+        rank = 1 + sum(statistics.fmean(each) < 0 for each in leads.values())
+        best, lead = smallest_lead(leads)
         found = (
-            f"{labels[self.row]} is number {rank} of {len(averages) + 1} with {own:.1f}; the best "
-            f"other is {labels[best]} with {averages[best]:.1f}"
+            f"{labels[self.row]} is number {rank} of {len(leads) + 1} with {mean:.1f}: "
+            f"{_told(lead)} against the best other, {labels[best]}"
         )
-        return Verdict(rank <= min(self.places, len(averages)), found)
+        return Verdict(rank <= min(self.places, len(leads)), found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,48 +106,29 @@ class AheadOfSecond(Criterion):
         return f"{labels[self.row]} is ahead of the best other method by average {metrics}"
 
     def judge(self, runs: Runs, labels: Mapping[str, str]) -> Verdict:
-        leads = {metric: self._lead(runs.get(metric, {})) for metric in (self.metric, *self.also)}
-        missing = [metric for metric, lead in leads.items() if lead is None]
-        if missing:
+        leads = {metric: self.leads(runs, metric) for metric in (self.metric, *self.also)}
+        if not all(leads.values()):
             needed = f"{labels[self.row]} and another method"
             return Verdict(None, f"{needed} have not both run with the same columns and seeds yet")
+        best = {metric: smallest_lead(found) for metric, found in leads.items()}
         told = [
-            f"{labels[metric]} {_told(lead[1])} over {labels[lead[0]]}"
-            for metric, lead in leads.items()
-            if lead is not None
+            f"{labels[metric]} {_told(lead)} over {labels[row]}"
+            for metric, (row, lead) in best.items()
         ]
-        holds = all(statistics.fmean(lead[1]) > 0 for lead in leads.values() if lead is not None)
+        holds = all(statistics.fmean(lead) > 0 for _, lead in best.values())
         return Verdict(holds, "; ".join(told))
-
-    def _lead(
-        self, rows: Mapping[str, Mapping[str, Mapping[int, float]]]
-    ) -> tuple[str, list[float]] | None:
-        """Return the best other method, and by how much the method is ahead of it, per seed."""
-        own = rows.get(self.row, {})
-        leads: dict[str, list[float]] = {}
-        for row, columns in rows.items():
-            if row == self.row or not own or not set(own) <= set(columns):
-                continue
-            seeds = set.intersection(*(set(own[each]) & set(columns[each]) for each in own))
-            if seeds:
-                leads[row] = [
-                    statistics.fmean(own[each][seed] - columns[each][seed] for each in own)
-                    for seed in sorted(seeds)
-                ]
-        if not leads:
-            return None
-        best = min(leads, key=lambda row: statistics.fmean(leads[row]))
-        return best, leads[best]
 
 
 def _told(differences: list[float]) -> str:
     """The mean difference with its 95 % interval over seeds."""
-    mean, count = statistics.fmean(differences), len(differences)
-    if count < 2:
-        return f"{mean:+.1f} (one seed, so no interval)"
-    from scipy.stats import t
+    from fedquilt.metrics.across_seeds import seed_difference  # scipy is slow to import
 
-    half = float(t.ppf(0.975, count - 1)) * statistics.stdev(differences) / math.sqrt(count)
-    interval = f"{mean - half:+.1f} to {mean + half:+.1f}"
-    inside = ", which includes 0" if abs(mean) <= half else ""
-    return f"{mean:+.1f} (95 % interval over {count} seeds {interval}{inside})"
+    found = seed_difference(differences)
+    if len(differences) < 2:
+        return f"{found.mean:+.1f} (one seed, so no interval)"
+    inside = ", which includes 0" if found.low <= 0 <= found.high else ""
+    count = len(differences)
+    return (
+        f"{found.mean:+.1f} (95 % interval over {count} seeds {found.low:+.1f} to "
+        f"{found.high:+.1f}{inside})"
+    )

@@ -33,7 +33,7 @@ RULES: dict[str, dict[str, Any]] = {
     "none": {"rule": "none"},
     "median": {"rule": "median"},
     "trimmed": {"rule": "trimmed", "liars": 1},
-    "centered-clipping": {"rule": "centered-clipping"},
+    "centered-clip": {"rule": "centered-clip"},
     "krum": {"rule": "krum", "liars": 1},
     "krum, wrong f": {"rule": "krum", "liars": 2},
 }

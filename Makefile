@@ -79,8 +79,9 @@ $(SIMULATORS)/.ready: pyproject.toml benchmarks/speed/simulators/requirements.tx
 	$(SIMULATORS)/bin/pip install --quiet --disable-pip-version-check -e . -r benchmarks/speed/simulators/requirements.txt
 	@touch $@
 
-docs: $(READY) ## write one page per method from the code into docs/methods/
+docs: $(READY) ## write one page per method and per paper from the code into docs/
 	$(BIN)/python -m docs.method_pages docs/methods
+	$(BIN)/python -m docs.paper_pages docs/papers
 
 docs-site: $(READY) ## build the documentation site into build/site; warnings are errors
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/site

@@ -10,11 +10,11 @@ import ast
 import json
 import re
 import sys
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from docs.markdown import MARK, markdown_table, prose, wrapped
 from fedquilt.core.atomic_files import write_bytes
 from fedquilt.core.payload import Gather, Part
 from fedquilt.core.registry import find
@@ -29,11 +29,8 @@ from fedquilt.training.method import Method
 FACTS = Path(__file__).parents[1] / "src" / "fedquilt" / "recipes" / FILE
 NOTES = Path(__file__).parent / "method_notes"
 INDEX = "index.md"
-MARK = "<!-- Written by `make docs` from the code. Change the code, not this page. -->"
 PLAIN_RECIPE = "digits-fedavg"  # sets nothing but the training, so any method can take its place
 OWN_DATA = "--data images --labels labels.csv --site-column site"
-
-WIDTH = 100  # of lines of prose
 
 KINDS = {
     "Sum": "the sum over the round's clients",
@@ -70,9 +67,9 @@ def _page(name: str, place: str) -> str:
     blocks = [
         MARK,
         f"# {_title(source.module_docstring)}",
-        _prose(source.module_docstring),
+        prose(source.module_docstring),
         f"Name in a recipe: `{name}`. Code: `src/{module.replace('.', '/')}.py`.",
-        f"## Idea\n\n{_prose(source.docstring)}",
+        f"## Idea\n\n{prose(source.docstring)}",
         f"## Settings\n\n{_settings_table(source.fields)}",
         *_variants(name, source),
         f"## What leaves a client\n\n{_sent(name, find('method', METHODS, name)())}",
@@ -98,10 +95,10 @@ def _index() -> str:
     blocks = [
         MARK,
         "# Methods",
-        _table(("name", "idea", "paper"), rows),
+        markdown_table(("name", "idea", "paper"), rows),
         "\n".join(["```{toctree}", ":hidden:", "", *METHODS, "```"]),
         "## Kinds of parts",
-        _table(("kind", "what the server's half of a method is given"), kinds),
+        markdown_table(("kind", "what the server's half of a method is given"), kinds),
         "The engine decides how parts are added up; the sequential engine adds plain numbers.",
         "Settings below and on the pages are written as in TOML; where it says `none`, leave out "
         "the setting.",
@@ -116,7 +113,7 @@ def _settings_table(fields: Iterable[Field]) -> str:
         shared = f"see [`{field.name}`]({INDEX}#settings-of-{field.name})" if field.fields else ""
         meaning = field.comment or shared
         rows.append((f"`{field.name}`", _type(field.type), _default(field), meaning))
-    return _table(("setting", "type", "default", "meaning"), rows)
+    return markdown_table(("setting", "type", "default", "meaning"), rows)
 
 
 def _type(text: str) -> str:
@@ -148,8 +145,8 @@ def _variants(name: str, source: ClassSource) -> list[str]:
     for variant, settings in source.constants.get("variants", {}).items():
         rows = [(f"`{key}`", defaults[key], _toml(new)) for key, new in settings.items()]
         recipe = f'```toml\n[method]\nname = "{name}"\nvariant = "{variant}"\n```'
-        table = _table(("setting", "default", f"in `{variant}`"), rows)
-        found.append(f"## Variant `{variant}`\n\n{table}\n\n{recipe}")
+        shown = markdown_table(("setting", "default", f"in `{variant}`"), rows)
+        found.append(f"## Variant `{variant}`\n\n{shown}\n\n{recipe}")
     return found
 
 
@@ -160,8 +157,8 @@ def _sent(name: str, method: Method) -> str:
     if any(part.name == "body" for part in parts):
         sentences.append("A network with batch norm also sends `buffers`, its running statistics.")
     sentences.append(f"Before the first round each client is asked once for {_survey(method)}.")
-    table = _table(columns, map(_sent_row, parts))
-    return f"In every round, here for {EXAMPLE}:\n\n{table}\n\n{_wrapped(' '.join(sentences))}"
+    shown = markdown_table(columns, map(_sent_row, parts))
+    return f"In every round, here for {EXAMPLE}:\n\n{shown}\n\n{wrapped(' '.join(sentences))}"
 
 
 def _sent_row(part: SentPart) -> tuple[str, ...]:
@@ -217,21 +214,6 @@ def _title(module_docstring: str) -> str:
     found = re.match(r"[^(:]+", module_docstring)
     assert found is not None, module_docstring
     return found[0].strip()
-
-
-def _prose(docstring: str) -> str:
-    return re.sub(r":\w+:(?=`)", "", docstring).replace("``", "`")
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A bar would end a cell, also within backticks."""
-    body = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
-    lines = [columns, ["---"] * len(columns), *body]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 if __name__ == "__main__":

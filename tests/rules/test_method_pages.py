@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from docs.method_pages import FACTS, INDEX, MARK, facts, pages, write_pages
+from docs.markdown import MARK
+from docs.method_pages import FACTS, INDEX, facts, pages, write_pages
 from fedquilt.cli.main import app
 from fedquilt.core.registry import find
 from fedquilt.methods import METHODS

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-GENERATED = ROOT / "docs" / "methods"
+GENERATED = (ROOT / "docs" / "methods", ROOT / "docs" / "papers")
 DOCS = tuple(sorted((ROOT / "docs").rglob("*.md")))
 PAGES = (  # those written by hand
-    *(page for page in DOCS if GENERATED not in page.parents),
+    *(page for page in DOCS if not {*GENERATED} & {*page.parents}),
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
 )
 

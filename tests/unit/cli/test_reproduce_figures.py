@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,14 @@ def test_counts_of_clients_are_laid_beside_the_papers(tmp_path: Path):
     place = found["ours"]["classes"].index("Consolidation")
     assert [row[place] for row in found["paper"]] == [309, 0, 0, 0, 0, 0, 0, 297]
     assert "10,589 in the paper" in result.stdout
+    with (tmp_path / "out" / "table5.csv").open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 24
+    assert {line["published"] for line in lines if line["class"] == "Consolidation"} == {
+        "309",
+        "297",
+    }
+    assert sum(int(line["ours"]) for line in lines) == found["distance"]["total_ours"]
     refused = reproduce("fedlsm/table5", "--data", "digits", "--out", str(tmp_path / "out"))
     assert "has the paper's counts on chestxray14; there is nothing to compare" in refused.stderr
 

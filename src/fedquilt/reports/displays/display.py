@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +26,7 @@ from fedquilt.runs.class_features import (
     some_test_images,
 )
 from fedquilt.runs.displayed_counts import beside, client_counts, distance, some_images
+from fedquilt.runs.environment import environment
 from fedquilt.runs.finished_run import Run
 
 POINTS = 2500  # of t-SNE: seconds to a minute
@@ -138,7 +141,30 @@ def write_display(display: Display, facts: Facts, *, data: str, command: str, ou
     path = out / f"{short_name(display)}.json"
     head = {"display": display.name, "title": display.title, "data": data, "command": command}
     write_json(path, {**head, "remarks": list(display.remarks), **facts})
+    if "paper" in facts:
+        _write_counts(display, facts, data, command, path.with_suffix(".csv"))
     return path
+
+
+def _write_counts(display: Display, facts: Facts, data: str, command: str, path: Path) -> None:
+    """A line for each client and class with a positive, in ours or in the paper."""
+    ours, made = facts["ours"], environment("cpu")
+    origin = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "command": command,
+        "versions": f"fedquilt {made['fedquilt']}, numpy {made['numpy']}, Python {made['python']}",
+    }
+    with path.open("w", newline="", encoding="utf-8") as file:
+        columns = ("table", "data", "client", "class", "ours", "published", *origin)
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        for place, (own, printed) in enumerate(zip(ours["positives"], facts["paper"])):
+            for name, count, number in zip(ours["classes"], own, printed):
+                if count or number:
+                    client = {"client": chr(ord("A") + place), "class": name}
+                    counts = {"ours": count, "published": round(number)}
+                    row = {"table": display.name, "data": data, **client, **counts, **origin}
+                    writer.writerow(row)
 
 
 def short_name(display: Display) -> str:

@@ -28,6 +28,7 @@ STEP_BY_STEP = {"optimizer": "sgd", "lr": 0.3, "steps": 1}
 FULL = {"name": "full"}
 MISSING = "missing classes"
 POSITIVES = "positives only"
+SHARED = "positives only, images shared"  # by the clients of all their classes, as FedALC needs
 STEPWISE = ("fedaws", "fedalc")  # in every setting
 
 STUDIED: dict[str, dict[str, Any]] = {
@@ -55,7 +56,8 @@ DESIGNED_FOR = {
     "Dirichlet, half of the classes": ("fednca-ml", "fedavg"),
     "even, all labels": ("fedlgt", "fedc-tran", "fedavg"),
     "K-modes, all labels": ("flag", "fedavg"),
-    POSITIVES: ("fedaws", "fedalc", "fedavg", "fedavg-pl"),
+    POSITIVES: ("fedaws", "fedavg", "fedavg-pl"),
+    SHARED: ("fedalc", "fedaws", "fedavg", "fedavg-pl"),
     "Dirichlet, all labels": ("scene-gcn", "site-aware", "fedavg"),
 }
 
@@ -85,6 +87,10 @@ def partition_and_annotation(setting: str, classes: int) -> dict[str, Any]:
             "annotation": FULL,
         },
         POSITIVES: {"partition": {"name": "positive-only"}, "annotation": FULL},
+        SHARED: {
+            "partition": {"name": "positive-only", "images": "replicate"},
+            "annotation": FULL,
+        },
         "Dirichlet, all labels": {
             "partition": {"name": "dirichlet", **skewed},
             "annotation": FULL,
@@ -109,7 +115,7 @@ def recipe_for(
     seed: int,
     changes: Sequence[str] = (),
 ) -> Recipe:
-    is_stepwise = setting == POSITIVES or method in STEPWISE
+    is_stepwise = setting in (POSITIVES, SHARED) or method in STEPWISE
     rounds = STEPS[data] if is_stepwise else ROUNDS[data]
     training = STEP_BY_STEP if is_stepwise else IN_EPOCHS
     own = STUDIED.get(method, BASELINES.get(method, {}))

@@ -38,12 +38,15 @@ def lead(cells: Cells, data: str, setting: str, method: str) -> list[float]:
 
 def draw(axes: Any, cells: Cells, data: str) -> None:
     methods = [*STUDIED, *(name for name in BASELINES if name != "fedavg")]
-    home = {name: setting for setting, names in DESIGNED_FOR.items() for name in names}
+    home = {name: each for each, names in reversed(DESIGNED_FOR.items()) for name in names}
     for place, method in enumerate(methods):
         for is_home in (True, False):
             if is_home and method not in STUDIED:
                 continue
-            values = lead(cells, data, home[method] if is_home else MISSING, method)
+            setting = home[method] if is_home else MISSING
+            if (data, setting, method) not in cells:  # not run
+                continue
+            values = lead(cells, data, setting, method)
             height = place + (-0.15 if is_home else 0.15)
             colour = line_style(0 if is_home else 1, 0)["color"]
             axes.plot(values, [height] * len(values), ".", color=colour, alpha=0.5, markersize=4)

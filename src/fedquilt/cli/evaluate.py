@@ -25,7 +25,13 @@ from fedquilt.cli.options import (
 from fedquilt.cli.run_report import show_decisions
 from fedquilt.core.errors import UserError, nearest
 from fedquilt.reports.style import deviation_or_none, mean_or_none, percent
-from fedquilt.reports.tables import average_rows, average_table, class_rows, class_table
+from fedquilt.reports.tables import (
+    average_rows,
+    average_table,
+    class_rows,
+    class_table,
+    decision_table,
+)
 
 if TYPE_CHECKING:
     from fedquilt.data.dataset import MultiLabelDataset
@@ -90,9 +96,29 @@ def evaluate(
     }
     reports = {name: report.to_dict() for name, (report, _) in judged.items()}
     decisions = {name: found for name, (_, found) in judged.items()}
+    intervals = {name: found.pop("intervals") for name, found in decisions.items()}
     limit = given.get(None, finished.evaluation.threshold)
     facts = {"images": len(dataset), **facts, "served": served, "threshold": limit}
-    _show(finished, reports, decisions, facts, as_json=as_json)
+    _show(finished, reports, decisions, intervals, facts, as_json=as_json)
+    if data is not None and labels is not None and "global" in intervals:
+        _keep(finished, data, labels, facts | {"intervals": intervals["global"]})
+
+
+def _keep(finished: Run, data: Path, labels: Path, facts: dict[str, Any]) -> None:
+    """Keep the numbers beside the run and write its report again; a study's site may not write."""
+    from fedquilt.reports.html.run_report import try_run_report
+    from fedquilt.runs.other_evaluations import keep_evaluation
+
+    why = facts["served"].get("why", "") if facts["served"] else ""
+    names = ("not_judged", "unknown_columns", "trained_images_left_out", "intervals")
+    kept = {name: facts[name] for name in names} | {"model": why}
+    try:
+        path = keep_evaluation(finished.path, data, labels, kept)
+    except OSError as error:
+        note(f"the numbers are not kept for the run's report: {error}")
+        return
+    complaint = try_run_report(finished.path)
+    note(complaint or f"kept for the run's report: {path}")
 
 
 def _dataset(
@@ -143,11 +169,13 @@ def _show(
     finished: Run,
     reports: dict[str, Any],
     decisions: dict[str, Any],
+    intervals: dict[str, Any],
     facts: dict[str, Any],
     *,
     as_json: bool,
 ) -> None:
-    rows = class_rows(reports, finished.annotators)
+    own = next(iter(intervals.values())) if len(intervals) == 1 else None
+    rows = class_rows(reports, finished.annotators, own)
     threshold = facts["threshold"]
     columns = {
         name: [report["averages"][name] for report in reports.values()]
@@ -158,10 +186,13 @@ def _show(
     if as_json:
         content = {"run": str(finished.path), **facts, "classes": rows}
         content |= {"averages": averages, "reports": reports, "decisions": decisions}
+        content["intervals"] = intervals
         print_json(content)
         return
     clients = len(finished.allocation.holdings)
-    results.print(class_table(rows, averages, client_count=clients))
+    results.print(class_table(rows, averages, client_count=clients, intervals=own))
+    if own is not None:
+        results.print(decision_table(rows))
     results.print(average_table(average_rows(averages, spread)))
     for found in decisions.values() if len(decisions) == 1 else ():
         show_decisions(found, found["quality"])

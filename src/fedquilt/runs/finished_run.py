@@ -21,6 +21,7 @@ from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.source import Source
 from fedquilt.data.sources import SOURCES
 from fedquilt.metrics import Report, nan_to_none, score
+from fedquilt.metrics.class_intervals import model_intervals
 from fedquilt.metrics.evaluation import Evaluation, called_present
 from fedquilt.metrics.labelled_images import LabelledImages
 from fedquilt.recipes.recipe import Recipe, recipe_from
@@ -174,7 +175,7 @@ class Run:
         threshold: Given = None,
         device: str = "cpu",
     ) -> tuple[Report, Found]:
-        """Return the report, and the quality of thresholds and calibration on these images.
+        """Return the report, and intervals and the quality of thresholds on these images.
 
         Args:
             datasets: with the run's classes; they are judged together.
@@ -193,6 +194,7 @@ class Run:
         known = torch.cat([data.known for data in datasets])
         entries, settings = self.decisions(client, threshold), self.evaluation
         thresholds = entries.get("thresholds", {}).get("classes", {})
+        called = called_present(logits, settings, self.classes, thresholds)
         report = score(
             torch.sigmoid(logits),
             labels,
@@ -200,11 +202,12 @@ class Run:
             self.classes,
             # A class that nobody annotated was not judged: it is no 0 in an average.
             zero_division=0.0 if bool(known.any(0).all()) else "skip",
-            predicted=called_present(logits, settings, self.classes, thresholds),
+            predicted=called,
         )
         images = LabelledImages.of(labels.numpy(), known.numpy(), _patients_of(datasets))
         quality = decision_quality(images, logits.numpy(), self.classes, entries, settings)
-        return report, nan_to_none({**entries, "quality": quality})
+        intervals = model_intervals(images, logits.numpy(), called.numpy(), self.classes)
+        return report, nan_to_none({**entries, "quality": quality, "intervals": intervals})
 
     def decisions(self, client: str | None, threshold: Given = None) -> Found:
         """Return the thresholds and the calibration of a model, with those set by hand."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from support.html_pages import Page
 from typer.testing import CliRunner
 
 from fedquilt.cli.main import app
@@ -72,6 +73,31 @@ def test_a_hospital_with_one_of_the_classes_and_other_columns(trained: Path, tmp
     assert found["averages"]["macro_f1"] == found["reports"]["global"]["per_class"]["f1"][1]
     assert "1 of 2 classes cannot be judged" in result.stderr
     assert "age: no class of this model, so not used" in result.stderr
+
+
+def test_intervals_are_shown_and_kept_for_the_report(trained: Path, tmp_path: Path):
+    rows = [f"p{number // 2},{number % 2}" for number in range(12)]  # six patients, all with both
+    data = write_images(tmp_path / "other", "image,patient,dark", rows, seed=3)
+    run = shutil.copytree(trained / "run", tmp_path / "run")
+    found = facts(evaluate(run, data, "--json"))
+    intervals = found["intervals"]["global"]
+    assert (intervals["unit"], intervals["patients"]) == ("patient", 6)
+    assert intervals["positive_patients"] == [0, 6]
+    row = next(row for row in found["classes"] if row["class"] == "dark")
+    auc = row["intervals"]["auc"]
+    assert 0 <= auc["low"] <= row["auc"] == auc["value"] <= auc["high"] <= 1
+    unjudged = next(row for row in found["classes"] if row["class"] == "bright")
+    assert set(unjudged["intervals"]["auc"].values()) == {None}
+    page = Page((run / "report.html").read_text(encoding="utf-8"))
+    assert "On other people's data: other, labels.csv" in page.headings
+    assert "1 of 2 findings could not be judged" in page.text
+    assert "6 (6)" in page.cells  # positive images (patients)
+    assert f"{100 * auc['low']:.1f}–{100 * auc['high']:.1f}" in page.text
+    assert str(tmp_path) not in page.text  # where the data lie is nobody's business
+    kept = {path.name for path in (run / "evaluations").iterdir()}
+    assert "95 % interval" in evaluate(run, data).stdout
+    # The same data again replace their file.
+    assert {path.name for path in (run / "evaluations").iterdir()} == kept
 
 
 def test_names_are_mapped(trained: Path, tmp_path: Path):

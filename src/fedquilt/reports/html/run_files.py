@@ -10,6 +10,7 @@ from typing import Any
 
 from fedquilt.core.errors import UserError
 from fedquilt.runs.audit_tables import AUDITS
+from fedquilt.runs.other_evaluations import EVALUATIONS
 from fedquilt.runs.result_tables import with_tables
 
 CARD_FILE = "card.json"
@@ -57,8 +58,16 @@ class RunFiles:
     @cached_property
     def audits(self) -> list[dict[str, Any]]:
         """Tables of attacks and privacy audits, if any were made."""
-        names = sorted(path.name for path in (self.path / AUDITS).glob("*.json"))
-        return [self._optional(f"{AUDITS}/{name}") for name in names]
+        return self._tables(AUDITS)
+
+    @cached_property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """Evaluations of the model on other people's data, if any were made."""
+        return self._tables(EVALUATIONS)
+
+    def _tables(self, folder: str) -> list[dict[str, Any]]:
+        names = sorted(path.name for path in (self.path / folder).glob("*.json"))
+        return [self._optional(f"{folder}/{name}") for name in names]
 
     @property
     def is_study(self) -> bool:

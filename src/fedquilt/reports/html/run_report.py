@@ -18,6 +18,7 @@ from fedquilt.reports.html.class_section import class_rows, curve_blocks, forest
 from fedquilt.reports.html.data_section import data_section
 from fedquilt.reports.html.findings import FEW, Finding, findings_of, shown_intervals
 from fedquilt.reports.html.formatting import count, counted, percent
+from fedquilt.reports.html.other_data_section import other_data_section
 from fedquilt.reports.html.page import render_markdown, render_page
 from fedquilt.reports.html.round_section import pseudo_label_section, round_section
 from fedquilt.reports.html.run_files import CARD_FILE, RunFiles
@@ -92,6 +93,7 @@ def run_content(run: RunFiles, card: Card | None = None) -> dict[str, Any]:
         "rounds": round_section(run, setting.served_round),
         "pseudo": pseudo_label_section(run, setting.served_round),
         "by_site": site_section(run),
+        "other_data": other_data_section(run),
         "attendance": attendance(run),
         "leaving": leaving_section(run),
         "audits": run.audits,

@@ -1,4 +1,4 @@
-"""``fedquilt demo``: compares ways to treat unannotated labels, in about a minute."""
+"""``fedquilt demo``: compares ways to treat unannotated labels, in a minute or two."""
 
 from __future__ import annotations
 

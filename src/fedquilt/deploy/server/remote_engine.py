@@ -30,9 +30,8 @@ from fedquilt.deploy.protocol.messages import (
 from fedquilt.deploy.secure.terms import FEWEST
 from fedquilt.deploy.server.broadcast_log import BroadcastLog
 from fedquilt.deploy.server.declared_images import DeclaredImages
-from fedquilt.deploy.server.exchange_report import ExchangeReport
 from fedquilt.deploy.server.quorum import Quorum
-from fedquilt.deploy.server.replies import Check, Replies
+from fedquilt.deploy.server.replies import Check, ExchangeReport, Replies
 from fedquilt.deploy.server.secure_sums import SecureSums, WantedSum
 from fedquilt.deploy.server.sum_journal import SumJournal
 from fedquilt.deploy.server.unannotated_rows import annotated_by
@@ -87,7 +86,8 @@ class RemoteEngine:
             return totals
         request = self._packed(SURVEY, EVERY_SITE, SURVEY_ROUND, {})
         requests = dict.fromkeys(self._sites, request)
-        return self._collect_quorum(SURVEY, SURVEY_ROUND, requests, expected, scales=scales)
+        replies = self._replies(SURVEY, SURVEY_ROUND, expected, scales=scales)
+        return self._collect_quorum(replies, requests)
 
     def exchange(
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
@@ -114,7 +114,8 @@ class RemoteEngine:
             images=self._images.of,
         )
         rule = round_rule(self._study.recipe.robust, lambda site: annotated_by(self._study, site))
-        totals = self._collect_quorum(TRAIN, round_index, requests, expected, bounds, scales, rule)
+        replies = self._replies(TRAIN, round_index, expected, bounds, scales, rule)
+        totals = self._collect_quorum(replies, requests)
         for site, parts in totals.bounds.clipped.items():
             self._audit_log.record("clipped", site=site, round=round_index, parts=list(parts))
         for site, cells in totals.robust.dropped.items():
@@ -126,7 +127,8 @@ class RemoteEngine:
     ) -> Totals | None:
         """Let all sites judge the network after ``rounds`` rounds; None if no site answered."""
         requests = self._requests(VALIDATE, payload, rounds, self._sites)
-        replies, self.last_validation = self._ask(VALIDATE, rounds, requests, expected, check=check)
+        replies = self._replies(VALIDATE, rounds, expected, check=check)
+        self.last_validation = self._ask(replies, requests)
         return replies.accumulator.totals() if replies.answered else None
 
     def ask_once(
@@ -135,13 +137,14 @@ class RemoteEngine:
         """Ask all sites about the final model, which they have; None if no site answered."""
         request = self._packed(kind, EVERY_SITE, rounds, tree)
         requests = dict.fromkeys(self._study.site_names, request)
-        replies, self.last_exchange = self._ask(kind, rounds, requests, expected, check=check)
+        replies = self._replies(kind, rounds, expected, check=check)
+        self.last_exchange = self._ask(replies, requests)
         return replies.accumulator.totals() if replies.answered else None
 
     def send_final(self, payload: State, rounds: int) -> dict[str, str]:
         """Send every site the model after ``rounds`` rounds; return those not reached, and why."""
         requests = self._requests(END, payload, rounds, self._sites)
-        _, self.last_exchange = self._ask(END, rounds, requests, {})
+        self.last_exchange = self._ask(self._replies(END, rounds, {}), requests)
         return self.last_exchange.missing
 
     def _summed(
@@ -206,50 +209,32 @@ class RemoteEngine:
         }
         return {name: packed[name if name in packed else EVERY_SITE] for name in names}
 
-    def _collect_quorum(
+    def _replies(
         self,
         kind: str,
         round_index: int,
-        requests: dict[str, bytes],
-        expected: Update,
-        bounds: RoundBounds | None = None,
-        scales: Scales | None = None,
-        rule: RobustRound | None = None,
-    ) -> Totals:
-        """Return the totals; raise TooFewSites if the replies make no quorum."""
-        replies, self.last_exchange = self._ask(
-            kind, round_index, requests, expected, bounds, scales, rule
-        )
-        what = "the survey" if kind == SURVEY else f"round {round_index + 1}"
-        Quorum(self._study, tuple(requests)).require(
-            replies.answered, self.last_exchange.missing, what
-        )
-        return replies.accumulator.totals()
-
-    def _ask(
-        self,
-        kind: str,
-        round_index: int,
-        requests: dict[str, bytes],
         expected: Update,
         bounds: RoundBounds | None = None,
         scales: Scales | None = None,
         rule: RobustRound | None = None,
         check: Check | None = None,
-    ) -> tuple[Replies, ExchangeReport]:
-        began, rules = time.perf_counter(), self._study.rules
-        replies = Replies(
-            self._study,
-            kind,
-            round_index,
-            self._audit_log,
-            expected,
-            self._images,
-            bounds,
-            scales,
-            rule,
-            check,
+    ) -> Replies:
+        """Return the place for the replies to a request, and how they are checked and summed."""
+        request = self._study, kind, round_index, self._audit_log, expected, self._images
+        return Replies(*request, bounds, scales, rule, check)
+
+    def _collect_quorum(self, replies: Replies, requests: dict[str, bytes]) -> Totals:
+        """Return the totals; raise TooFewSites if the replies make no quorum."""
+        self.last_exchange = self._ask(replies, requests)
+        survey = replies.kind == SURVEY
+        what = "the survey" if survey else f"round {replies.round_index + 1}"
+        Quorum(self._study, tuple(requests)).require(
+            replies.answered, self.last_exchange.missing, what
         )
+        return replies.accumulator.totals()
+
+    def _ask(self, replies: Replies, requests: dict[str, bytes]) -> ExchangeReport:
+        began, rules, kind = time.perf_counter(), self._study.rules, replies.kind
         quorum = Quorum(self._study, tuple(requests))
         limits = WaitLimits(
             seconds=rules.start_seconds if kind == SURVEY else rules.round_seconds,
@@ -258,20 +243,14 @@ class RemoteEngine:
         )
         for site, request in requests.items():
             self._audit_log.record(
-                "sent", site=site, kind=kind, round=round_index, bytes=len(request)
+                "sent", site=site, kind=kind, round=replies.round_index, bytes=len(request)
             )
         silent = self._channel.ask(requests, replies.receive, limits)
         if replies.fault is not None:
             raise replies.fault
         replies.settle()
-        missing = {**silent, **replies.reasons}
-        return replies, ExchangeReport(
-            answered=tuple(replies.answered),
-            missing={name: missing[name] for name in sorted(missing)},
-            bytes_down=sum(map(len, requests.values())),
-            bytes_up=replies.byte_count,
-            seconds=time.perf_counter() - began,
-        )
+        bytes_down = sum(map(len, requests.values()))
+        return replies.report(silent, bytes_down, time.perf_counter() - began)
 
     def _packed(
         self,

@@ -1,4 +1,7 @@
-"""Replies: checks the replies of one exchange as they arrive, and sums the accepted updates."""
+"""Replies: checks the replies of one exchange as they arrive, and sums the accepted updates.
+
+ExchangeReport has the facts of an exchange that go into the history and the status.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,30 @@ from fedquilt.deploy.audit_log import AuditLog, part_sizes
 from fedquilt.deploy.protocol.message_bounds import BadMessage
 from fedquilt.deploy.protocol.messages import SURVEY, TRAIN, unpack, update_of
 from fedquilt.deploy.server.declared_images import DeclaredImages, check_survey_counts
-from fedquilt.deploy.server.reply_facts import SiteFailed, check_reply_facts
-from fedquilt.deploy.server.reply_limits import check_records, check_reply_size
+from fedquilt.deploy.server.reply_checks import (
+    SiteFailed,
+    check_records,
+    check_reply_facts,
+    check_reply_size,
+)
 from fedquilt.deploy.server.unannotated_rows import check_rows
 from fedquilt.deploy.study import Study
 
 Check: TypeAlias = Callable[[str, Update], None]  # raises RefusedUpdate for a site's update
 
 log = logging.getLogger(__name__)
+
+
+@dataclass
+class ExchangeReport:
+    """Who answered, who did not and why, and what went over the network."""
+
+    answered: tuple[str, ...] = ()
+    missing: dict[str, str] = field(default_factory=dict)  # site -> why it was not counted
+    bytes_down: int = 0
+    bytes_up: int = 0
+    seconds: float = 0.0
+    attempt: int | None = None  # of a secure sum
 
 
 @dataclass
@@ -98,6 +117,17 @@ class Replies:
                 self.answered.remove(site)
                 facts = {"site": site, "kind": self.kind, "round": self.round_index}
                 self._reject("refused", site, facts, f"refused: {reason}")
+
+    def report(self, silent: Mapping[str, str], bytes_down: int, seconds: float) -> ExchangeReport:
+        """Return what came of the exchange; ``silent`` sites did not reply, each with a reason."""
+        missing = {**silent, **self.reasons}
+        return ExchangeReport(
+            answered=tuple(self.answered),
+            missing={name: missing[name] for name in sorted(missing)},
+            bytes_down=bytes_down,
+            bytes_up=self.byte_count,
+            seconds=seconds,
+        )
 
     def _reject(self, event: str, site: str, facts: Mapping[str, Any], reason: str) -> None:
         reason = shown(reason)  # it may quote the reply

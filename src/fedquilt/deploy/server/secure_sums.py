@@ -40,8 +40,8 @@ from fedquilt.deploy.secure.server_half import SecureSum, SumAborted
 from fedquilt.deploy.secure.site_half import survivors_hash
 from fedquilt.deploy.secure.site_key import signers
 from fedquilt.deploy.secure.terms import FEWEST
-from fedquilt.deploy.server.exchange_report import ExchangeReport
 from fedquilt.deploy.server.quorum import Quorum, TooFewSites
+from fedquilt.deploy.server.replies import ExchangeReport
 from fedquilt.deploy.server.sum_checks import AbsurdSum, check_round_sums, check_survey_sums
 from fedquilt.deploy.server.sum_journal import SumJournal
 from fedquilt.deploy.server.sum_step import SPARE_BYTES, SumStep

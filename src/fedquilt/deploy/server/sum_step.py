@@ -11,8 +11,8 @@ from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.channel import Channel, WaitLimits
 from fedquilt.deploy.protocol.messages import Message, unpack
 from fedquilt.deploy.secure.facts import sum_facts
-from fedquilt.deploy.server.exchange_report import ExchangeReport
-from fedquilt.deploy.server.reply_facts import SiteFailed, check_reply_facts
+from fedquilt.deploy.server.replies import ExchangeReport
+from fedquilt.deploy.server.reply_checks import SiteFailed, check_reply_facts
 from fedquilt.deploy.study import Study
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from fedquilt.deploy.protocol.message_bounds import BadMessage
 from fedquilt.deploy.protocol.messages import MAGIC, Message, failure, pack, unpack
 from fedquilt.deploy.server.declared_images import DeclaredImages
 from fedquilt.deploy.server.replies import Replies
-from fedquilt.deploy.server.reply_limits import check_records, largest_reply
+from fedquilt.deploy.server.reply_checks import check_records, largest_reply
 from fedquilt.deploy.study_rules import Rules
 
 EMPTY_TABLE = (2).to_bytes(8, "little") + b"{}"

@@ -1,4 +1,7 @@
-"""How large a reply may be: what the study's method sends decides it, not the sender."""
+"""What every reply is checked for: whose it is, of what, how large, and with how many records.
+
+How large it may be follows from what the study's method sends, not from the sender.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,36 @@ import math
 from fedquilt.core.payload import Gather, Update, update_bytes
 from fedquilt.core.tree import leaves
 from fedquilt.core.update_checks import RefusedUpdate
+from fedquilt.core.version import VERSION
+from fedquilt.deploy.protocol.messages import Message
 from fedquilt.deploy.study_rules import Rules
 
 REPLY_FACTOR = 2  # times the bytes of the update that is expected
 SPARE_BYTES = 2**20  # for the header, the names of tensors and an error's text
+
+
+class SiteFailed(ValueError):
+    """Raised when a site sent an error instead of an answer."""
+
+
+def check_reply_facts(message: Message, study: str, site: str, kind: str, round_index: int) -> None:
+    """Raise RefusedUpdate if a reply is not the one asked for, SiteFailed if it is an error."""
+    expected = {
+        "site": site,
+        "version": VERSION,
+        "study": study,
+        "kind": kind,
+        "round": round_index,
+    }
+    is_error = "error" in message.facts  # perhaps because it could not read the request
+    for name in ("site", "version") if is_error else expected:
+        if message.facts.get(name) != expected[name]:
+            raise RefusedUpdate(
+                f"its {name} is {message.facts.get(name)!r}, expected {expected[name]!r}"
+                + (" (the reply belongs to another round)" if name == "round" else "")
+            )
+    if is_error:
+        raise SiteFailed(f"{message.facts['error']}: {message.facts.get('text', '')}"[:300])
 
 
 def largest_reply(expected: Update, rules: Rules) -> int:

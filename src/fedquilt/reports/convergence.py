@@ -1,22 +1,33 @@
-"""Rounds to a level of a metric, one row per method of a comparison."""
+"""Rounds that a run takes to a level of a metric, FLAG's measure of speed, per method."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
 from fedquilt.core.errors import UserError, nearest
-from fedquilt.metrics.convergence import rounds_to
 from fedquilt.reports.comparison import SHORT_NAMES, group_by_recipe, labels_of
 from fedquilt.reports.style import UNDEFINED, percent, title
 from fedquilt.reports.tables import new_table
 
 if TYPE_CHECKING:
     from fedquilt.runs.finished_run import Run
+
+
+def rounds_to(history: Iterable[Mapping[str, Any]], metric: str, level: float) -> int | None:
+    """Return the first evaluated round, counted from 1, that reaches ``level``; None if none does.
+
+    A round that was not evaluated cannot count, so the answer is as fine as ``evaluation.every``.
+    """
+    for number, record in enumerate(history, start=1):
+        value = record.get("metrics", {}).get(metric)
+        if value is not None and value >= level:
+            return number
+    return None
 
 
 def convergence(runs: Sequence[Run], wanted: str) -> dict[str, Any]:

@@ -25,9 +25,9 @@ CORE = (
 )
 TRAINING = (
     *("privacy_settings", "task", "provenance", "contribution", "parts", "activity", "advice"),
-    *("local_training", "local_optimizer", "server_optimizer", "method", "averaging", "warm_up"),
-    *("prototype_averaging", "uncertain_mixing", "own_rows", "whole_models"),
-    *("private_training", "client_step", "noise_plan", "private_step", "client"),
+    *("local_training", "local_optimizer", "server_optimizer", "method", "averaging"),
+    *("pooled_statistics", "warm_up", "prototype_averaging", "uncertain_mixing", "own_rows"),
+    *("whole_models", "private_training", "client_step", "noise_plan", "private_step", "client"),
     *("agreed_bounds", "agreed_scales", "model_checks", "rounds"),
 )
 ORDERED = {"core": CORE, "training": TRAINING}

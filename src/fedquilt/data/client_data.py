@@ -142,6 +142,14 @@ class ClientData:
                 f"classes; {advice}"
             )
 
+    def require_two_in_a_batch(self, batch_size: int) -> None:
+        """Raise UserError if batch norm of single features would see one image only."""
+        if len(self) < 2 or batch_size < 2:
+            raise UserError(
+                "this network needs at least 2 images in a batch for batch norm, found "
+                f"{len(self)} at client {self.name!r} and batch_size = {batch_size}"
+            )
+
 
 def _numbered(groups: Sequence[str] | None, indices: Tensor) -> Tensor | None:
     """Patients as numbers in order of appearance, so that a client never holds patient names."""

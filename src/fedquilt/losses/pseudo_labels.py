@@ -26,9 +26,10 @@ def no_tags(known: Tensor) -> Tensor:
 def with_tags(
     labels: Tensor, known: Tensor, tags: Tensor, open_entries: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return labels and their mask with the tags of the open entries filled in."""
+    """Return labels and their mask with the tags of the open entries filled in; others are 0."""
     tagged = (tags != NO_TAG) & open_entries
-    return torch.where(tagged, tags.to(labels.dtype), labels), known | tagged
+    filled, mask = torch.where(tagged, tags.to(labels.dtype), labels), known | tagged
+    return torch.where(mask, filled, 0.0), mask
 
 
 def tagged_bce(logits: Tensor, tags: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from fedquilt.losses.distillation import relation_gap, relation_logits, relation
 from fedquilt.losses.pseudo_labels import confident_positives
 from fedquilt.models.teacher import advanced, started, teacher_output
 from fedquilt.training.activity import Activity, RunSize
-from fedquilt.training.advice import no_confident_image, warmup_never_ended
+from fedquilt.training.advice import no_confident_image
 from fedquilt.training.method import Local, State
 from fedquilt.training.parts import DeclaredPart, per_class_mean
 from fedquilt.training.provenance import Provenance
@@ -34,11 +34,9 @@ class FedIRM(WarmUpAveraging):
     warm-up, a client's matrix over confident predictions is pulled towards the annotators' mean
     matrix, and all its predictions towards a teacher, a moving average of the client's own models.
 
-    Deviations from the FedMLP authors' port: the matrix that is sent covers all annotated positives
-    after training; it is no mean over batches, where one without positives gives 0.5. A client
-    reports rows of classes it has positives of; a row nobody reported is not matched. The teacher
-    averages batch-norm statistics too and predicts in evaluation mode. The variant ``released``
-    follows the port, but computes its matrix after training, too.
+    Deviations from the FedMLP authors' port: the matrix is computed after training, over annotated
+    positives; a row that nobody reported is not matched; the teacher averages batch-norm statistics
+    too. The variant ``released`` has the port's mean over batches and teacher in training mode.
     """
 
     warmup_rounds: int = 20  # T: rounds on annotated labels only
@@ -82,8 +80,8 @@ class FedIRM(WarmUpAveraging):
 
     def step_loss(self, local: Local, batch: Batch) -> tuple[Tensor, State]:
         first, second = (local.model(images).logits for images in batch.views)
-        one, two = (self.supervised_loss(local, logits, batch) for logits in (first, second))
-        supervised = one + two
+        supervised = self.supervised_loss(local, first, batch)
+        supervised = supervised + self.supervised_loss(local, second, batch)
         if local.stage == WARM_UP:
             return supervised, local.state
         teacher = self.teacher_mode, local.model, local.forward, local.state["teacher"]
@@ -98,13 +96,11 @@ class FedIRM(WarmUpAveraging):
         return loss, {**local.state, "matched": matched}
 
     def after_step(self, local: Local, weights: Weights) -> State:
-        if local.stage == WARM_UP:
-            return local.state
-        return {**local.state, **advanced(local.state, local.model, self.teacher_decay)}
+        return advanced(local.state, local.model, self.teacher_decay)
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         data, sent = local.data, self.nothing_sent(local)
-        if local.round_index >= self.warmup_rounds - 1:
+        if local.round_index >= self.summaries_from:
             logits, labels = local.predict(weights, "plain").logits, (data.positives(), data.known)
             settings = self.temperature, self.training.batch_size
             sent = {"relation": Mean(*relation_rows(self.matrix, logits, *labels, *settings))}
@@ -118,9 +114,7 @@ class FedIRM(WarmUpAveraging):
         return {"predictions matched": int(state.get("matched", 0))}
 
     def why_idle(self, what: str, size: RunSize) -> str:
-        if self.warmup_rounds >= size.rounds:
-            return warmup_never_ended(self.warmup_rounds, size)
-        return no_confident_image(self.confidence, self.entropy_limit)
+        return self.only_warmed_up(size) or no_confident_image(self.confidence, self.entropy_limit)
 
     def suited_to(self, size: RunSize) -> Mapping[str, Any]:
         return {**super().suited_to(size), "ramp_rounds": min(self.ramp_rounds, size.rounds // 2)}

@@ -24,7 +24,6 @@ from fedquilt.training.advice import suited_shares, why_nothing_is_tagged
 from fedquilt.training.contribution import Contribution
 from fedquilt.training.method import Local, State
 from fedquilt.training.parts import DeclaredPart, per_class_mean
-from fedquilt.training.privacy_settings import Privacy
 from fedquilt.training.prototype_averaging import PrototypeAveraging
 from fedquilt.training.warm_up import WARM_UP
 
@@ -85,18 +84,14 @@ class FedMLP(PrototypeAveraging):
         "feature_view": "plain",  # images that prototypes are computed on
         "positives_need_negatives": False,  # no positive tag in a round without a negative one
     }
-    pseudo_label_key: ClassVar[str | None] = "tags"
     later_stage: ClassVar[str] = "detection"
 
     @property
     def parts(self) -> Mapping[str, DeclaredPart]:
-        difficulty = per_class_mean("annotated or not", start=1.0)  # as in the public code
+        image = Contribution(classes="all", first_round=self.summaries_from)
+        # 1 at first, as in the public code.
+        difficulty = per_class_mean("annotated or not", start=1.0, contribution=image)
         return {**super().parts, "difficulty": difficulty}
-
-    def contributions(self, privacy: Privacy) -> Mapping[str, Contribution]:
-        first = max(0, self.warmup_rounds - 1)
-        entries = Contribution(classes="all", first_round=first)
-        return {**super().contributions(privacy), "difficulty": entries}
 
     def views(self, round_index: int) -> tuple[str, ...]:
         return ("weak",) * (self.warmup_views if round_index < self.warmup_rounds else 1)
@@ -123,8 +118,7 @@ class FedMLP(PrototypeAveraging):
         """Supervise the entries of ``mask`` by label or tag, hold others to the global model."""
         logits, warming_up = local.model(images).logits, local.stage == WARM_UP
         adjusted = adjust_logits(logits, local.state["prior"]) if self.logit_adjustment else logits
-        targets = torch.where(mask, labels, 0.0)
-        entries = elementwise_bce(adjusted, targets, self.class_weight(local))
+        entries = elementwise_bce(adjusted, labels, self.class_weight(local))
         average = masked_mean if self.normaliser == "supervised" else mean_over_all  # Eq. 4: 1 / C
         if not (self.fixed["warmup_consistency"] if warming_up else self.consistency):
             return average(entries, mask)
@@ -135,7 +129,7 @@ class FedMLP(PrototypeAveraging):
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         data, sent = local.data, self.nothing_sent(local)
-        if local.round_index >= self.warmup_rounds - 1:  # Algorithm 1, "Local Calculation"
+        if local.round_index >= self.summaries_from:  # Algorithm 1, "Local Calculation"
             output = local.predict(weights, self.fixed["feature_view"])
             judged = ~data.known if self.difficulty_on == "missing" else data.known
             degree = Mean(*decided_share(output.logits, judged, self.low, self.high))
@@ -146,8 +140,7 @@ class FedMLP(PrototypeAveraging):
         return super().activity(data, state) if self.detection else {}
 
     def why_idle(self, what: str, size: RunSize) -> str:
-        share, decided = max(self.negative_share, self.positive_share), (self.low, self.high)
-        tagged = share, self.rounding, decided
+        tagged = max(self.negative_share, self.positive_share), self.rounding, (self.low, self.high)
         return super().why_idle(what, size) or why_nothing_is_tagged(*tagged, size)
 
     def suited_to(self, size: RunSize) -> Mapping[str, Any]:

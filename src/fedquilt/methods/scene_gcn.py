@@ -16,33 +16,29 @@ from fedquilt.data.batches import Batch
 from fedquilt.losses.class_prior import PositiveWeight
 from fedquilt.losses.cross_entropy import asymmetric_loss, require_focus
 from fedquilt.losses.scene_entropy import scene_entropy
-from fedquilt.models import scenes as private
-from fedquilt.models.batch_statistics import second_moments, variances
+from fedquilt.models import scenes as client_scenes
 from fedquilt.models.class_names.text_vectors import HASHED
 from fedquilt.models.heads.scene_gcn import SceneGCNHead
-from fedquilt.models.network import Layout
-from fedquilt.models.private_weights import private_weights, shared_layout
+from fedquilt.models.private_weights import private_weights
 from fedquilt.models.spec import ModelSpec
-from fedquilt.training.averaging import WeightedAveraging, mean_change, moved_buffers
 from fedquilt.training.method import Local, State
+from fedquilt.training.pooled_statistics import PooledStatisticsAveraging
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class SceneGCN(WeightedAveraging):
+class SceneGCN(PooledStatisticsAveraging):
     """Assign images to scenes, and relate an image's labels by their co-occurrence in its scene.
 
-    Networks are averaged; scenes are private, so every client has its own model. The server mixes
-    the label co-occurrences of a scene with those of the most similar scene of every other client
-    that has sent its scenes, weighted by the cosine of the prototypes. It needs each client's own
-    prototypes and co-occurrences, so these cannot be summed securely.
+    Networks are averaged; scenes are private, so every client has its own model. The server mixes a
+    scene's label co-occurrences with those of the most similar scene of every other client, by the
+    cosine of the prototypes. It needs each client's own, so these cannot be summed securely.
 
     Deviations: co-occurrences, of annotated labels only, are sent per image of a scene; the public
     code, variant ``released``, sends counts, so large clients outweigh the cosine, and trains by
     AdamW with a tenth of the learning rate in the backbone. Centres start by k-means++ and move in
-    training only; empty scenes are not matched. Label vectors come from the spelling of class
-    names; the authors use GloVe (give a file).
+    training only. Label vectors come from the spelling of class names, not GloVe (give a file).
     """
 
     positive_weight: PositiveWeight = "none"  # replaced by the asymmetric loss
@@ -51,12 +47,12 @@ class SceneGCN(WeightedAveraging):
     width: int = 1024  # of the label attention and the graph's hidden layer
     text_encoder: str = HASHED  # of class names: also open-clip:MODEL/WEIGHTS, a folder or a file
     matrices: Literal["shares", "counts"] = "shares"  # co-occurrences per image, or raw
-    pooled_variance: bool = True  # batch-norm variances of the pooled images, not the mean variance
     negative_focus: float = 4.0  # gamma-: exponent of negatives; larger: easy ones count less
     positive_focus: float = 1.0  # gamma+: exponent of positives
     margin: float = 0.05  # subtracted from the probability of a negative
     entropy_weight: float = 1.0  # of the entropy loss of linear scenes
 
+    private: ClassVar[tuple[str, ...]] = client_scenes.SCENES
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "released": {
             "matrices": "counts",
@@ -80,27 +76,24 @@ class SceneGCN(WeightedAveraging):
         chosen = {name: getattr(self, name) for name in settings}
         return replace(wanted, head="scene-gcn", head_settings=chosen)
 
-    def shared(self, layout: Layout) -> Layout:
-        return shared_layout(layout, private.SCENES)
-
     def broadcast(self, server: State) -> State:
-        return super().broadcast(server) | {"mixed": private.mixed_scenes(server.get("scenes", {}))}
+        mixed = client_scenes.mixed_scenes(server.get("scenes", {}))
+        return super().broadcast(server) | {"mixed": mixed}
 
     def expected_update(self, received: State, task: Task) -> Update:
         weights: Weights = received["weights"]
-        parts = super().expected_update({"weights": self._averaged(weights)}, task)
-        whole = weights | private.empty_scenes(weights, self.scene_count)
-        return {**parts, "scenes": self._summaries(whole)}
+        scenes = Gather(client_scenes.empty_summaries(weights, self.scene_count))
+        return {**super().expected_update(received, task), "scenes": scenes}
 
     @property
     def provenance(self) -> Mapping[str, Provenance]:
-        return {**super().provenance, "scenes": private.IMAGES_OF_SUMMARIES}
+        return {**super().provenance, "scenes": client_scenes.IMAGES_OF_SUMMARIES}
 
     def initial_weights(self, local: Local) -> Weights:
         if "scenes" in local.state:
             return super().initial_weights(local)
         shared = local.received["weights"]
-        return private.first_scenes(shared, self.scene_count, local.predict, local.generator)
+        return client_scenes.first_scenes(shared, self.scene_count, local.predict, local.generator)
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         labels, known = self.supervision(batch)
@@ -113,27 +106,15 @@ class SceneGCN(WeightedAveraging):
         return loss
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
-        received = self._averaged(local.received["weights"])
-        parts = self.weights_update(local, self._averaged(weights), received=received)
-        state = {**local.state, "scenes": private_weights(weights, private.SCENES)}
-        return {**parts, "scenes": self._summaries(weights)}, state
-
-    def _averaged(self, weights: Weights) -> Weights:
-        return second_moments(weights) if self.pooled_variance else weights
-
-    def _summaries(self, weights: Weights) -> Gather:
-        return Gather(private.scene_summaries(weights, per_image=self.matrices == "shares"))
+        scenes = client_scenes.scene_summaries(weights, per_image=self.matrices == "shares")
+        state = {**local.state, "scenes": private_weights(weights, self.private)}
+        return {**self.weights_update(local, weights), "scenes": Gather(scenes)}, state
 
     def update(self, server: State, totals: Totals) -> State:
-        buffers = moved_buffers(self._averaged(server["weights"]), totals)
-        buffers = variances(buffers) if self.pooled_variance else buffers
-        scenes = {**server.get("scenes", {}), **private.by_client(totals.each("scenes"))}
-        return self.moved(server, mean_change(totals), buffers) | {"scenes": scenes}
-
-    def global_weights(self, server: State) -> Weights | None:
-        return None
+        scenes = {**server.get("scenes", {}), **client_scenes.by_client(totals.each("scenes"))}
+        return super().update(server, totals) | {"scenes": scenes}
 
     def client_weights(self, received: State, state: State) -> Weights:
         mixed, per_image = received.get("mixed", {}), self.matrices == "shares"
-        scenes = private.with_mixed(state["scenes"], mixed, per_image=per_image)
+        scenes = client_scenes.with_mixed(state["scenes"], mixed, per_image=per_image)
         return {**received["weights"], **scenes}

@@ -18,8 +18,7 @@ from fedquilt.data.client_data import ClientData
 from fedquilt.losses.class_prior import PositiveWeight
 from fedquilt.losses.cross_entropy import balance_weights, balanced_bce
 from fedquilt.models.heads.layers.edge_graph import edge_rates
-from fedquilt.models.network import Layout
-from fedquilt.models.private_weights import private_weights, shared_layout, shared_weights
+from fedquilt.models.private_weights import private_weights, shared_weights
 from fedquilt.models.spec import ModelSpec
 from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Local, Stage, State
@@ -33,9 +32,8 @@ class SiteAware(WeightedAveraging):
     """Share the network up to one feature per class; keep the graph network over classes private.
 
     Its edges are the rates at which two labels occur together at the site. A round first trains the
-    branches and the graph with the backbone frozen, then everything. A site that joins later starts
-    from the initial graph network. The method was made for sites that annotate all classes: a
-    private graph's output for any other class is not trained.
+    branches and the graph with the backbone frozen, then everything. The method was made for sites
+    that annotate all classes: a private graph's output for any other class is not trained.
 
     Deviations: edges compare labels over annotated images, class weights apply to their own
     classes, and grey images enter a one-channel backbone. In ``released``, the public code, edges
@@ -65,8 +63,7 @@ class SiteAware(WeightedAveraging):
             "colour_stem": True,
         }
     }
-
-    also_broadcast: ClassVar[tuple[str, ...]] = ("first_graph",)
+    also_broadcast: ClassVar[tuple[str, ...]] = ("first_graph",)  # of a site in its first round
 
     def __post_init__(self) -> None:
         steps = (self.branch_steps, self.joint_steps)
@@ -80,12 +77,8 @@ class SiteAware(WeightedAveraging):
 
     @property
     def private(self) -> tuple[str, ...]:
-        """Prefixes of the names of weights that stay at a site."""
         graph = (GRAPH,) if self.graph and not self.share_graph else ()
         return graph + ((EDGES,) if self.graph else ())
-
-    def shared(self, layout: Layout) -> Layout:
-        return shared_layout(layout, self.private)
 
     def stages(self, round_index: int) -> tuple[Stage, ...]:
         first = Stage(name="branches", steps=self.branch_steps, frozen=("backbone.",))
@@ -105,11 +98,7 @@ class SiteAware(WeightedAveraging):
         return {key: graph} if graph else {}
 
     def init_client(self, data: ClientData) -> State:
-        if len(data) < 2 or self.training.batch_size < 2:
-            raise UserError(
-                "site-aware needs at least 2 images in a batch for batch norm, found "
-                f"{len(data)} at client {data.name!r} and batch_size = {self.training.batch_size}"
-            )
+        data.require_two_in_a_batch(self.training.batch_size)
         counts, of_images = (data.positive_counts(), data.annotated_counts()), self.edges_of_images
         balance = balance_weights(*counts, self.weight_cap, mean=self.mean_weights)
         edges = {"edges": edge_rates(data.labels, data.known, of_images)} if self.graph else {}
@@ -124,9 +113,6 @@ class SiteAware(WeightedAveraging):
 
     def finish(self, local: Local, weights: Weights, steps: int) -> tuple[Update, State]:
         return self.weights_update(local, weights), local.state | self._graph("graph", weights)
-
-    def global_weights(self, server: State) -> Weights | None:
-        return None if self.graph else super().global_weights(server)
 
     def client_weights(self, received: State, state: State) -> Weights:
         graph: Weights = state["graph"] if "graph" in state else received.get("first_graph", {})

@@ -98,6 +98,11 @@ def scene_summaries(weights: Weights, *, per_image: bool) -> Weights:
     }
 
 
+def empty_summaries(shared: Weights, scene_count: int) -> Weights:
+    """Return the summaries of scenes without any image: their names, shapes and dtypes."""
+    return scene_summaries(shared | empty_scenes(shared, scene_count), per_image=True)
+
+
 def with_mixed(scenes: Weights, mixed: Weights, *, per_image: bool) -> Weights:
     """Return the scenes with mixed matrices, scaled back to counts so that counting can go on.
 

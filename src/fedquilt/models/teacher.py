@@ -45,10 +45,12 @@ def started(state: Mapping[str, Any], weights: Weights, zero: Tensor) -> dict[st
 
 
 def advanced(state: Mapping[str, Any], network: nn.Module, decay: float) -> dict[str, Any]:
-    """Return ``teacher`` and ``teacher_steps`` of a client's state after one more step."""
+    """Return a client's state after one more step of its teacher, if it has one."""
+    if "teacher" not in state:
+        return dict(state)
     teacher, steps = state["teacher"], state["teacher_steps"]
     teacher = ema_update(teacher, network, young_decay(steps, decay))
-    return {"teacher": teacher, "teacher_steps": steps + 1}
+    return {**state, "teacher": teacher, "teacher_steps": steps + 1}
 
 
 def young_decay(steps: Tensor, decay: float) -> Tensor:

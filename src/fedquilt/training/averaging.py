@@ -23,6 +23,7 @@ from fedquilt.losses.class_prior import PositiveWeight, population_weight, posit
 from fedquilt.losses.cross_entropy import labelled_cross_entropy, masked_bce
 from fedquilt.losses.pseudo_labels import no_tags
 from fedquilt.models.network import Layout
+from fedquilt.models.private_weights import shared_layout
 from fedquilt.models.spec import ModelSpec
 from fedquilt.training.contribution import Contribution
 from fedquilt.training.method import Local, Method, State
@@ -149,13 +150,18 @@ class WeightedAveraging(Method):
 
     can_be_exclusive: ClassVar[bool] = False  # has a form for ``one_class_per_image``
 
+    @property
+    def private(self) -> tuple[str, ...]:
+        """Prefixes of the names of weights that stay at the client, if any do."""
+        return ()
+
     def model_spec(self, wanted: ModelSpec) -> ModelSpec:
         wanted = super().model_spec(wanted)
         return wanted.with_softmax() if self.one_class_per_image else wanted
 
     def shared(self, layout: Layout) -> Layout:
-        """The weights that are averaged; override it to keep some private."""
-        return layout
+        """The weights that are averaged."""
+        return shared_layout(layout, self.private)
 
     def survey(self, data: ClientData) -> Update:
         found = super().survey(data)
@@ -177,23 +183,16 @@ class WeightedAveraging(Method):
         parts = {name: part.first_value(task, trainable) for name, part in self.kept_parts.items()}
         server = {"weights": shared} | ({"velocity": velocity} if velocity else {}) | parts
         if self.positive_weight_from == "population":
-            counts, cap = (
-                (survey.sum("positives"), survey.sum("annotated")),
-                self.positive_weight_cap,
-            )
-            weight = population_weight(self.positive_weight, *counts, cap, task.classes)
-            server["class_weight"] = weight
+            rule, cap = self.positive_weight, self.positive_weight_cap
+            counts = survey.sum("positives"), survey.sum("annotated")
+            server["class_weight"] = population_weight(rule, *counts, cap, task.classes)
         return server
 
     def init_client(self, data: ClientData) -> State:
         if self.one_class_per_image:
             data.require_one_class_per_image("leave method.one_class_per_image false")
-        weight = positive_weight(
-            self.positive_weight,
-            data.positive_counts(),
-            data.annotated_counts(),
-            self.positive_weight_cap,
-        )
+        counts = data.positive_counts(), data.annotated_counts()
+        weight = positive_weight(self.positive_weight, *counts, self.positive_weight_cap)
         tags = {self.pseudo_label_key: no_tags(data.known)} if self.pseudo_label_key else {}
         return {"positive_weight": weight, **tags}
 
@@ -295,3 +294,6 @@ class WeightedAveraging(Method):
         new |= buffers
         weights = {name: new[name] for name in server["weights"]}  # all of them, in their order
         return server | {"weights": weights} | ({"velocity": velocity} if velocity else {})
+
+    def global_weights(self, server: State) -> Weights | None:
+        return None if self.private else super().global_weights(server)

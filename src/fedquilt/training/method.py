@@ -108,7 +108,7 @@ class Method(ABC):
 
     @property
     def kept_parts(self) -> Mapping[str, DeclaredPart]:
-        """Those that the server keeps and broadcasts."""
+        """The parts that the server keeps and broadcasts."""
         return {name: part for name, part in self.parts.items() if part.start is not None}
 
     @property
@@ -128,7 +128,8 @@ class Method(ABC):
 
     def contributions(self, privacy: Privacy) -> Mapping[str, Contribution]:
         """The parts of survey and rounds that noise can protect: what one image makes up."""
-        return {}
+        declared = {name: part.contribution for name, part in self.parts.items()}
+        return {name: image for name, image in declared.items() if image is not None}
 
     def views(self, round_index: int) -> tuple[str, ...]:
         """The augmented views of every image in this round's batches."""

@@ -16,6 +16,7 @@ from torch import Tensor
 from fedquilt.core.payload import Mean, Sum
 from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Tree, Weights, add
+from fedquilt.training.contribution import Contribution
 from fedquilt.training.provenance import Provenance
 from fedquilt.training.task import Task
 
@@ -33,6 +34,7 @@ class MeanPart:
     provenance: Provenance
     start: float | None = 0.0  # the server's first value; None: neither kept nor broadcast
     largest: float = DEFAULT_RANGE  # no value is larger: the range of its fixed-point integers
+    contribution: Contribution | None = None  # of one image, if noise can protect the part
 
     def first_value(self, task: Task, weights: Weights) -> Tree:
         start = self.start or 0.0
@@ -62,6 +64,7 @@ class SumPart:
     over_population: bool = False  # divide the sum by the number of all clients
     start: float = 0.0  # the server's first value
     largest: float = DEFAULT_RANGE  # no value is larger: the range of its fixed-point integers
+    contribution: Contribution | None = None  # of one image, if noise can protect the part
 
     def first_value(self, task: Task, weights: Weights) -> Tree:
         return {
@@ -81,10 +84,20 @@ class SumPart:
 DeclaredPart: TypeAlias = MeanPart | SumPart
 
 
-def per_class_mean(provenance: Provenance, *axes: Axis, start: float | None = 0.0) -> MeanPart:
+def per_class_mean(
+    provenance: Provenance,
+    *axes: Axis,
+    start: float | None = 0.0,
+    contribution: Contribution | None = None,
+) -> MeanPart:
     """A number per class, or a tensor with further axes; each class has its own weight."""
-    shape = ("classes", *axes)
-    return MeanPart(shape=shape, weight=("classes",), provenance=provenance, start=start)
+    return MeanPart(
+        shape=("classes", *axes),
+        weight=("classes",),
+        provenance=provenance,
+        start=start,
+        contribution=contribution,
+    )
 
 
 def per_side_mean(axis: Axis) -> MeanPart:

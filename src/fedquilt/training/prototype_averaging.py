@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -41,6 +42,8 @@ class PrototypeAveraging(WarmUpAveraging):
     prototype_weights: PrototypeWeights = "counts"  # of a client in the mean
     prototype_age_limit: int = 10  # rounds a prototype is used after it was last sent
 
+    pseudo_label_key: ClassVar[str | None] = "tags"
+
     @property
     def parts(self) -> Mapping[str, DeclaredPart]:
         return {"prototypes": per_side_mean("features")}
@@ -49,8 +52,8 @@ class PrototypeAveraging(WarmUpAveraging):
         known = super().contributions(privacy)
         if self.prototype_weights != "counts":  # else weight times value is no sum over images
             return known
-        first = max(0, self.warmup_rounds - 1)
-        return {**known, "prototypes": Contribution(privacy.feature_clip, first_round=first)}
+        image = Contribution(privacy.feature_clip, first_round=self.summaries_from)
+        return {**known, "prototypes": image}
 
     def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
         age = never_sent(task.class_count)

@@ -31,13 +31,21 @@ class WarmUpAveraging(WeightedAveraging):
 
     later_stage: ClassVar[str] = "train"  # the name of the stage after the warm-up
 
+    @property
+    def summaries_from(self) -> int:
+        """The first round after which clients send what the rounds after the warm-up use."""
+        return max(0, self.warmup_rounds - 1)
+
     def stages(self, round_index: int) -> tuple[Stage, ...]:
         return (Stage(name=WARM_UP if round_index < self.warmup_rounds else self.later_stage),)
 
-    def why_idle(self, what: str, size: RunSize) -> str:
+    def only_warmed_up(self, size: RunSize) -> str:
+        """The reason why nothing was done after the warm-up, if it filled the run."""
         endless = self.warmup_rounds >= size.rounds
-        reason = super().why_idle(what, size)
-        return reason or (warmup_never_ended(self.warmup_rounds, size) if endless else "")
+        return warmup_never_ended(self.warmup_rounds, size) if endless else ""
+
+    def why_idle(self, what: str, size: RunSize) -> str:
+        return super().why_idle(what, size) or self.only_warmed_up(size)
 
     def suited_to(self, size: RunSize) -> Mapping[str, Any]:
         return {"warmup_rounds": short_warmup(self.warmup_rounds, size)}

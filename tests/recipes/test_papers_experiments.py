@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import papers_rows
 from support.papers_settings import EXPERIMENTS
 from support.published_stand_ins import few_canvases, write_stand_in
 from typer.testing import CliRunner
@@ -143,6 +144,8 @@ def test_without_awpa_no_update_is_refused_for_its_weight(folders: Any, tmp_path
 
 def test_every_table_has_a_list_of_settings():
     assert {name for name, *_ in EXPERIMENTS} == TABLES.keys()
+    on_papers_data = {place for place in PAPERS_DATA if place[1] not in ("cifar10", "cifar10-128")}
+    assert papers_rows.ROWS.keys() == on_papers_data
 
 
 @pytest.mark.parametrize("place", EXPERIMENTS, ids="-".join)
@@ -156,8 +159,26 @@ def test_settings_are_the_papers(place: tuple[str, str, str, str], tmp_path: Pat
     assert {setting: found[setting] for setting in expected} == expected
 
 
+@pytest.mark.parametrize(("name", "data"), papers_rows.ROWS, ids="-".join)
+def test_every_row_on_the_papers_data_has_a_list_of_settings(name: str, data: str):
+    table = find_table(name, data)
+    assert {row.name for row in table.rows} == papers_rows.ROWS[name, data][1].keys()
+
+
+@pytest.mark.parametrize(("name", "data", "row"), tuple(papers_rows.every_cell()), ids="-".join)
+def test_every_cell_has_the_papers_settings(name: str, data: str, row: str, tmp_path: Path):
+    table = find_table(name, data)
+    for cell in table.cells([row]):
+        recipe = table.recipe(cell, 0, tmp_path)
+        found = flat_settings(with_defaults(recipe.to_dict(), recipe))
+        expected = papers_rows.expected(name, data, row, cell.column.name)
+        assert {setting: found.get(setting) for setting in expected} == expected, cell.name
+
+
 def with_defaults(settings: dict[str, Any], recipe: Any) -> Mapping[str, Any]:
-    """Add the method's settings that are not written because they are at their default."""
-    method = {**vars(recipe.method), **settings["method"]}
-    validation = settings.get("validation", vars(recipe.validation))
-    return {**settings, "method": method, "validation": validation}
+    """Add settings that are not written because they are at their default."""
+    parts = {
+        name: {**vars(getattr(recipe, name)), **settings.get(name, {})}
+        for name in ("method", "validation", "evaluation")
+    }
+    return {**settings, **parts}

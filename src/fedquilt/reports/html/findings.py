@@ -138,12 +138,13 @@ def _finding(
         specificity=estimate("specificity", "specificity"),
         ppv=estimate("ppv", "precision"),
         npv=estimate("npv", ""),
-        threshold=_threshold(run, name),
+        threshold=threshold_of(run, name),
         annotators=annotators,
     )
 
 
-def _threshold(run: RunFiles, name: str) -> Threshold:
+def threshold_of(run: RunFiles, name: str) -> Threshold:
+    """Return from which score on the served model calls a class present, and by which rule."""
     fitted = run.model.get("thresholds", {})
     entry = fitted.get("classes", {}).get(name)
     if entry is None:

@@ -23,9 +23,12 @@ from fedquilt.reports.html.page import render_markdown, render_page
 from fedquilt.reports.html.round_section import pseudo_label_section, round_section
 from fedquilt.reports.html.run_files import CARD_FILE, RunFiles
 from fedquilt.reports.html.scored_images import ScoredImages
+from fedquilt.reports.html.site_findings import findings_at_sites
 from fedquilt.reports.html.site_section import attendance, leaving_section, site_section
 
 REPORT_FILE, CARD_PAGE = "report.html", "MODEL_CARD.md"
+
+AT_SITES = "in this study they stayed at the sites, which sent the numbers of section 7"
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +70,8 @@ def run_content(run: RunFiles, card: Card | None = None) -> dict[str, Any]:
     """Return everything that the templates print."""
     scored = ScoredImages(run.path, run.model.get("calibration", {}))
     setting = _setting(run, scored.counts)
-    findings, curves = scored.with_patients(findings_of(run)), scored.curves()
+    findings = scored.with_patients(findings_of(run)) or findings_at_sites(run)
+    curves = scored.curves()
     stated = card if card is not None else card_from(run.card, CARD_FILE)
     sites = len(run.annotated)
     return {
@@ -89,7 +93,7 @@ def run_content(run: RunFiles, card: Card | None = None) -> dict[str, Any]:
         "names_patients": any(each.positive_patients is not None for each in findings),
         "few": FEW,
         "curves": curve_blocks(findings, curves),
-        "why_no_curves": scored.why_missing,
+        "why_no_curves": AT_SITES if setting.tested_at is not None else scored.why_missing,
         "rounds": round_section(run, setting.served_round),
         "pseudo": pseudo_label_section(run, setting.served_round),
         "by_site": site_section(run),
@@ -112,6 +116,10 @@ def _setting(run: RunFiles, tested: Mapping[str, int | None]) -> summary.Setting
     train, test = parts.get("train", {}), parts.get("test", tested)
     sites = facts.get("sites", ())
     per_site = [sum(row) for row in run.annotated.values()]
+    by_site = run.result.get("by_site") if not result.get("reports") else None
+    if by_site:
+        of_sites = list(by_site.get("part", {}).values())
+        test = {"images": sum(by_site["images"].values())}
     return summary.Setting(
         method=str(result["method"]),
         sites=len(run.annotated),
@@ -121,6 +129,8 @@ def _setting(run: RunFiles, tested: Mapping[str, int | None]) -> summary.Setting
         train_patients=train.get("patients"),
         test_images=test.get("images"),
         test_patients=test.get("patients"),
+        tested_at=len(by_site["images"]) if by_site else None,
+        on_validation=of_sites.count("validation") if by_site else 0,
         patients_in_both=facts.get("patients_in_both"),
         model_count=max(1, len(result.get("reports", {}))),
         served_round=served.get("round") if served else result["rounds"],
@@ -158,6 +168,10 @@ def _tiles(
     tiles = []
     macro = shown_intervals(run).get("averages", {}).get("macro_auc", {})
     value = run.result.get("metrics", {}).get("macro_auc")
+    at_sites = run.result.get("by_site", {}).get("mean", {}).get("macro_auc")
+    if setting.tested_at is not None and at_sites is not None:
+        words = "mean AUC over findings at a site, mean over sites (50 %: guessing)"
+        tiles.append((f"{percent(at_sites)} %", words))
     if value is not None:
         ends = ""
         if macro.get("low") is not None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedquilt.reports.html.formatting import count, listed, percent, size
+from fedquilt.metrics.across_sites import MIN_SITE_POSITIVES
+from fedquilt.reports.html.formatting import count, listed, named, percent, size
 from fedquilt.reports.html.run_files import RunFiles
 from fedquilt.reports.style import UNDEFINED
 
 MAX_SITES = 60  # in a table
+MAX_CELLS = 1_000  # of the table of findings and sites; result.json has all
 AVERAGES = ("macro_auc", "map")
 
 
@@ -17,7 +19,7 @@ def site_section(run: RunFiles) -> dict[str, Any]:
     """Return metrics of the models on each site's own test images, if there are any."""
     by_site = run.result.get("by_site")
     if not by_site:
-        return {"rows": [], "model": None}
+        return {"rows": [], "model": None, "findings": {"rows": []}}
     names = list(by_site["reports"])
     return {
         "model": by_site["model"],
@@ -25,7 +27,38 @@ def site_section(run: RunFiles) -> dict[str, Any]:
         "omitted": max(0, len(names) - MAX_SITES),
         "mean": [percent(by_site["mean"][key]) for key in AVERAGES],
         "deviation": [percent(by_site["deviation"][key]) for key in AVERAGES],
+        "findings": _findings_and_sites(by_site, run.classes),
     }
+
+
+def _findings_and_sites(by_site: Mapping[str, Any], classes: Sequence[str]) -> dict[str, Any]:
+    """Return the AUC of every finding at every site and over sites; no rows if too many."""
+    intervals, over_sites = by_site.get("intervals", {}), by_site.get("auc_over_sites")
+    if over_sites is None or len(classes) * len(intervals) > MAX_CELLS:
+        return {"rows": []}
+    missing = {"mean": None, "low": None, "high": None, "sites": 0}
+    rows = []
+    for place, name in enumerate(classes):
+        cells = [
+            _cell(*(each["per_class"]["auc"][field][place] for field in ("value", "low", "high")))
+            | {"positives": _positives(each, place)}
+            for each in intervals.values()
+        ]
+        over = over_sites.get(name) or missing
+        mean = _cell(over["mean"], over["low"], over["high"]) | {"sites": count(over["sites"])}
+        rows.append({"name": named(name), "cells": cells, "over": mean})
+    return {"rows": rows, "sites": list(intervals), "least": MIN_SITE_POSITIVES}
+
+
+def _positives(intervals: Mapping[str, Any], place: int) -> str:
+    """Return the positives at a site; nothing where it has annotated no test image."""
+    positives, negatives = intervals["positives"][place], intervals["negatives"][place]
+    return f"{count(positives)} positive" if positives + negatives else ""
+
+
+def _cell(value: float | None, low: float | None, high: float | None) -> dict[str, str]:
+    interval = "" if low is None or high is None else f"{percent(low)}–{percent(high)}"
+    return {"value": percent(value), "interval": interval}
 
 
 def _site_row(name: str, by_site: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,9 +82,7 @@ def _site_row(name: str, by_site: Mapping[str, Any]) -> dict[str, Any]:
 
 def _interval(by_site: Mapping[str, Any], name: str) -> str:
     found = by_site.get("intervals", {}).get(name, {}).get("averages", {}).get("macro_auc", {})
-    if found.get("low") is None:
-        return ""
-    return f"{percent(found['low'])}–{percent(found['high'])}"
+    return _cell(None, found.get("low"), found.get("high"))["interval"]
 
 
 def attendance(run: RunFiles) -> list[dict[str, Any]]:

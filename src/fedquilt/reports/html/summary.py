@@ -28,6 +28,8 @@ class Setting:
     train_patients: int | None = None
     test_images: int | None = None
     test_patients: int | None = None
+    tested_at: int | None = None  # sites of a study, where the server tested nothing
+    on_validation: int = 0  # of them, with no other images than those that the round was chosen on
     patients_in_both: int | None = None  # None: the data do not name patients
     model_count: int = 1  # more than one: every client has its own
     served_round: int | None  # None: every client's model has its own
@@ -74,6 +76,8 @@ def _annotation(setting: Setting) -> str:
 
 def evaluation_sentence(setting: Setting) -> str:
     """Say on what the model was tested, and whether its patients were trained on."""
+    if setting.tested_at is not None:
+        return _tested_at_sites(setting)
     if setting.test_images is None:
         return "How many images it was tested on is not recorded in the run folder."
     amount = _amount(setting.test_images, setting.test_patients)
@@ -88,6 +92,20 @@ def evaluation_sentence(setting: Setting) -> str:
         f"{start} that it was not trained on. The data do not name patients, so images of one "
         "patient may be on both sides."
     )
+
+
+def _tested_at_sites(setting: Setting) -> str:
+    amount = _amount(setting.test_images or 0, setting.test_patients)
+    found = (
+        f"{counted(setting.tested_at or 0, 'site')} tested it on {amount} of their own that it was "
+        "not trained on; intervals of several sites are for another site."
+    )
+    if setting.on_validation:
+        found += (
+            f" {counted(setting.on_validation, 'site')} had only validation images, on which the "
+            "round was chosen: a little too good."
+        )
+    return found
 
 
 def class_sentences(findings: Sequence[Finding]) -> list[str]:

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import rankdata
 from support.t16 import PATIENTS, POSITIVE, S, T, U, both_classes, of
 
 from fedquilt.metrics.class_intervals import macro_auc
-from fedquilt.metrics.intervals import auc_interval, logit_interval, newcombe
+from fedquilt.metrics.intervals import auc_interval, logit_interval, newcombe, quantile
+from fedquilt.metrics.labelled_images import LabelledImages
 from fedquilt.metrics.paired import auc_difference, normal_difference, permutation_p_values, swaps
 from fedquilt.metrics.placements import Influence, influence, sum_of_squares
 
@@ -32,6 +34,12 @@ def test_auc_and_delong():
     assert covariance(of(S), of(T)) == near(0.0104660493827)
     assert logit_interval(of(S).auc, sqrt(of(S).variance)) == near(0.527062595, 0.957324587)
     assert logit_interval(of(T).auc, sqrt(of(T).variance)) == near(0.454574093, 0.950489614)
+
+
+def test_walds_interval_leaves_the_scale():
+    """What other packages print, and the reason for ours: 1.04 is no AUC."""
+    half = quantile() * sqrt(of(S).variance)
+    assert (of(S).auc - half, of(S).auc + half) == near(0.624849772, 1.041816894)
 
 
 def test_paired_delong():
@@ -75,6 +83,26 @@ def test_the_clustered_variance_is_close_to_obuchowskis():
     expected = sqrt(5 / 4) * x / 6 + sqrt(6 / 5) * y / 10
     assert of(S, PATIENTS).of_patients == pytest.approx(expected)
     assert of(S, PATIENTS).variance == near(0.0202266785360)
+
+
+def test_intervals_and_tests_with_obuchowskis_variance():
+    low, high = logit_interval(of(S).auc, sqrt(obuchowski(S, S)))
+    assert (low, high) == near(0.406958910, 0.973284364)
+    variance = obuchowski(S, S) + obuchowski(T, T) - 2 * obuchowski(S, T)
+    found = normal_difference(of(S).auc - of(T).auc, variance)
+    assert (found.value / found.error, found.p) == near(0.360980382, 0.718114112)
+
+
+def test_the_macro_variance_is_near_a_jackknifes_over_patients():
+    images, one, _ = both_classes()
+    rows_of = images.patients
+    values = []
+    for patient in range(10):
+        kept = rows_of != patient
+        part = LabelledImages.of(images.labels[kept], images.known[kept], rows_of[kept])
+        values.append(np.mean([each.auc for each in part.influences([one[kept]])]))
+    error = sqrt(9 / 10 * ((np.array(values) - np.mean(values)) ** 2).sum())
+    assert error == near(0.12485, to=5e-6)  # ours is 0.10773
 
 
 def test_classes_with_blanks_share_patients():
@@ -121,6 +149,24 @@ def test_permutation_of_ranks():
     assert p == [12 / 1024, 696 / 1024]
 
 
+def tried_swaps(one: np.ndarray, other: np.ndarray) -> int:
+    """In how many of the 1,024 swaps of patients the AUCs differ as much as without any."""
+
+    def difference(swapped: np.ndarray) -> float:
+        pair = np.where(swapped, other, one), np.where(swapped, one, other)
+        return of(pair[0]).auc - of(pair[1]).auc
+
+    observed = abs(difference(np.zeros(16, dtype=bool)))
+    tried = (np.array(signs, dtype=bool)[PATIENTS] for signs in product((0, 1), repeat=10))
+    return sum(abs(difference(swapped)) >= observed - 1e-12 for swapped in tried)
+
+
+def test_ranks_are_swapped_because_raw_scores_are_not_exchangeable():
+    ranks = [rankdata(each) for each in (S, T, U)]
+    assert (tried_swaps(S, U), tried_swaps(S, T)) == (72, 708)  # raw
+    assert (tried_swaps(ranks[0], ranks[2]), tried_swaps(ranks[0], ranks[1])) == (12, 696)
+
+
 def test_the_swaps_add_up_to_the_difference():
     """Of any subset of swapped patients, against two AUCs computed anew from mixed ranks."""
     added = swaps(S, U, POSITIVE, PATIENTS)
@@ -148,6 +194,13 @@ def asah(shared_folder: Path) -> dict[str, Influence]:
     }
 
 
+DELONG = {
+    "wfns": (0.748534888, 0.898822836),
+    "ndka": (0.501244999271703, 0.722670989888189),
+    "s100b": (0.630118212, 0.832618916),
+}
+
+
 @pytest.mark.shared
 @pytest.mark.parametrize(
     ("name", "auc", "variance", "low", "high"),
@@ -161,6 +214,8 @@ def test_published_aucs(asah, name: str, auc: float, variance: float, low: float
     assert asah[name].auc == near(auc, to=1e-12)
     assert asah[name].variance == near(variance, to=1e-12)
     assert asah[name].variance_of_images == near(variance, to=1e-12)
+    half = quantile() * sqrt(variance)
+    assert (auc - half, auc + half) == near(*DELONG[name], to=5e-10)  # as pROC prints it
     interval = auc_interval(asah[name])  # 41 patients of the rarer kind
     assert (interval.low, interval.high, interval.rule) == (near(low), near(high), "logit")
 

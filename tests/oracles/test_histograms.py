@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 from support.sixteen_images import KNOWN, LABELS, LOGITS, PATIENTS, SITES
 
 from fedquilt.metrics.calibration import Outcomes, fit_platt
@@ -53,6 +53,15 @@ def test_auc_and_average_precision_of_counts(bins: int):
     assert (bounded.low, bounded.high) == pytest.approx((low, high), abs=1e-9)
     if precision is not None:
         assert average_precision_of_counts(*counts) == pytest.approx(precision, abs=1e-9)
+
+
+@pytest.mark.parametrize(("bins", "as_blocks"), [(10, 0.787037037), (5, 0.775132275)])
+def test_a_bin_as_one_block_underestimates_average_precision(bins: int, as_blocks: float):
+    positives, negatives, *_, spread = COUNTED[bins]
+    scores = np.repeat(np.arange(bins), np.add(positives, negatives))
+    labels = np.concatenate([np.repeat([1, 0], pair) for pair in zip(positives, negatives)])
+    assert average_precision_score(labels, scores) == pytest.approx(as_blocks, abs=1e-9)
+    assert spread > as_blocks
 
 
 def test_the_grid_has_open_ends():

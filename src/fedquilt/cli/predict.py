@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fedquilt.runs.trained_models import TrainedModels
 
 MANY = 20  # so many errors are listed, the others counted
+UNLIKE = "unlike the training images, by its {}: the numbers below may not hold for it"
 MANY_CLASSES = 24  # so many are shown and drawn per image: the most probable
 
 Images = Annotated[
@@ -113,6 +114,7 @@ def predict(
         print_json({"run": str(run), **facts, "predictions": shown.rows, **drawn})
     else:
         shown.finish(models.classes, out)
+    shown.report_unlike(models.card, len(listing.paths))
     shown.report_errors(len(listing.paths))
 
 
@@ -155,6 +157,7 @@ class _Shown:
     errors: list[str] = field(default_factory=list)
     decided: Counter[tuple[str, str]] = field(default_factory=Counter)
     threshold: float | None = None  # if all classes have the same
+    unlike: int = 0  # images that are unlike the training images
 
     def add(self, batch: FileBatch, file: PredictionFile | None) -> None:
         for image, rows, error in batch.rows():
@@ -164,11 +167,14 @@ class _Shown:
                 self.rows += rows or [{"image": image, "error": error}]
             if self.to_screen and rows:
                 results.print(Text(image, style="bold"), soft_wrap=True)
+                if _is_unlike(rows):
+                    results.print(Text(UNLIKE.format(rows[0]["unlike_training"]), style="yellow"))
                 results.print(_table(rows))
                 self.threshold = _one_threshold(rows)
             if file is not None:
                 file.add(image, rows, error)
             self.decided.update((row["class"], row["decision"]) for row in rows)
+            self.unlike += _is_unlike(rows)
 
     def finish(self, classes: Iterable[str], out: Path | None) -> None:
         if self.threshold is not None:
@@ -178,6 +184,16 @@ class _Shown:
             results.print(Text(f"written: {out}"), soft_wrap=True)
         for what, path in self.pictures:
             results.print(f"{what}: {path}", markup=False, soft_wrap=True)
+
+    def report_unlike(self, card: Mapping[str, Any], count: int) -> None:
+        alarms = card.get("unlike_training", {}).get("false_alarms")
+        if not self.unlike or alarms is None:
+            return
+        note(
+            f"{self.unlike} of {count} images are unlike the training images; of the run's own "
+            f"test images {percent(alarms['share'])} % were flagged, {alarms['flagged']} of "
+            f"{alarms['images']}"
+        )
 
     def report_errors(self, count: int) -> None:
         if not self.errors:
@@ -233,6 +249,11 @@ class _Drawing:
             titles = [_title(row) for row in likely]
             save_class_maps(batch.pixels[number], chosen, titles, drawn, kind)
             yield kind.what, drawn
+
+
+def _is_unlike(rows: list[dict[str, Any]]) -> bool:
+    """Whether an image is flagged; rows are empty for a file that could not be read."""
+    return bool(rows) and rows[0]["unlike_training"] not in (None, "no")
 
 
 def _title(row: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from fedquilt.core.errors import UserError
 
 COLUMNS = (
     *("image", "class", "logit", "probability", "calibrated", "threshold", "decision"),
-    "error",
+    *("unlike_training", "error"),
 )
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run such a cell
 Row = Mapping[str, Any]

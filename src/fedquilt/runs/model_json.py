@@ -23,7 +23,10 @@ from fedquilt.training.task import Task
 Card = dict[str, Any]
 Which: TypeAlias = Literal["best", "last"]
 LAST = "last"  # what the models of the last round have of their own, where others are served
-OWN = (LAST, "files", "annotated", "thresholds", "calibration", "by_client", "served")
+OWN = (
+    *(LAST, "files", "annotated", "thresholds", "calibration", "by_client", "served"),
+    "unlike_training",
+)
 FORMAT = 2  # 1, without a number: decoding, seed and annotated classes were in other files only
 
 

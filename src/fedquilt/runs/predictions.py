@@ -13,6 +13,7 @@ from torch import Tensor
 from fedquilt.data.images.bad_image import NEEDS_PYDICOM, BadImage
 from fedquilt.data.images.decoding import decode_image
 from fedquilt.data.parallel import in_parallel
+from fedquilt.models.network import Network
 from fedquilt.runs.decisions import Decisions, decisions
 from fedquilt.runs.fitted_decisions import Given
 from fedquilt.runs.trained_models import TrainedModels
@@ -29,6 +30,7 @@ class Prediction:
     logits: Tensor  # (N, C), before the sigmoid
     probabilities: Tensor  # (N, C), not calibrated
     present: Tensor  # (N, C) bool, false where a class is not judged
+    unlike: tuple[str | None, ...]  # by what an image is unlike the training images, or "no"
     decisions: Decisions
 
     def rows(self) -> list[dict[str, Any]]:
@@ -40,8 +42,13 @@ class Prediction:
         words = self.decisions.words(self.present)
         calibrated = self.decisions.calibrated(self.logits)
         limits = [rule.probability for rule in self.decisions.rules]
-        for image, *numbers, decided in zip(
-            self.images, self.logits.tolist(), self.probabilities.tolist(), calibrated, words
+        for image, unlike, *numbers, decided in zip(
+            self.images,
+            self.unlike,
+            self.logits.tolist(),
+            self.probabilities.tolist(),
+            calibrated,
+            words,
         ):
             yield [
                 {
@@ -52,6 +59,7 @@ class Prediction:
                     "calibrated": believable,
                     "threshold": limit,
                     "decision": decision,
+                    "unlike_training": unlike,
                 }
                 for name, logit, probability, believable, limit, decision in zip(
                     self.classes, *numbers, limits, decided
@@ -87,7 +95,8 @@ def predict_tensor(
     """Predict every class for uint8 images (N, channels, height, width)."""
     names = tuple(map(str, range(len(images))))
     rules = decisions(models.card, models.model_name(client), threshold)
-    return _prediction(models, names, models.logits(images, client, device), rules)
+    models.check_images(images)
+    return _prediction(models, names, models.network(client, device), images, device, rules)
 
 
 def predict_files(
@@ -119,18 +128,24 @@ def predict_files(
         good = [found for _, found in batch if isinstance(found, Tensor)]
         pixels = torch.stack(good) if good else torch.zeros(0, *models.image_shape).byte()
         names = tuple(name for place, name in enumerate(files) if place not in errors)
-        logits = models.logits_by(network, pixels, device)
-        yield FileBatch(_prediction(models, names, logits, rules), pixels, files, errors, start)
+        prediction = _prediction(models, names, network, pixels, device, rules)
+        yield FileBatch(prediction, pixels, files, errors, start)
         start += len(files)
 
 
 def _prediction(
-    models: TrainedModels, names: tuple[str, ...], logits: Tensor, rules: Decisions
+    models: TrainedModels,
+    names: tuple[str, ...],
+    network: Network,
+    images: Tensor,
+    device: str,
+    rules: Decisions,
 ) -> Prediction:
+    logits, unlike = models.judged_by(network, images, device)
     probabilities = torch.sigmoid(logits).cpu()
     logits = logits.cpu()
     present = rules.present(logits, probabilities)
-    return Prediction(names, models.classes, logits, probabilities, present, rules)
+    return Prediction(names, models.classes, logits, probabilities, present, tuple(unlike), rules)
 
 
 def _reason(path: Path, bad: BadImage) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedquilt.core.atomic_files import write_json
@@ -41,6 +42,13 @@ from fedquilt.runs.scores import MAX_BYTES, Scores, logits_size, too_large, writ
 from fedquilt.runs.served_models import ServedModels
 from fedquilt.runs.simulation import Simulation
 from fedquilt.runs.trained_images import write_trained_images
+from fedquilt.runs.unlike_training import (
+    ENTRY,
+    FeaturesOf,
+    false_alarms,
+    fit_unlike_training,
+    write_unlike_training,
+)
 from fedquilt.runs.validation import validation_scores
 
 
@@ -89,6 +97,7 @@ class RunEnd:
         )
         save_models(self.folder, self.recipe, self.simulation.task, served.models, served)
         store_decisions(self.folder, fitted, self._fit_last(served, trained))
+        unlike = self._unlike_training(served.models)
         write_json(self.folder.path / DATA_FILE, data_facts(self.recipe, self.simulation))
         result = {
             "method": self.recipe.to_dict()["method"]["name"],
@@ -105,6 +114,7 @@ class RunEnd:
             **result_intervals(scores, settings, self.recipe.seed, thresholds),
             **_by_site(assessment.by_site, scores, sites),
             **decision_results(scores, fitted, settings),
+            **unlike,
             "bytes_up": sum(record["bytes_up"] for record in history),
             "bytes_down": sum(record["bytes_down"] for record in history),
             "seconds": sum(record["seconds"] for record in history),
@@ -112,6 +122,27 @@ class RunEnd:
         }
         write_result(self.folder.result, result)
         return result
+
+    def _unlike_training(self, models: Mapping[str, Weights]) -> dict[str, Any]:
+        """Store where the global model's training images lie; say how often test images are far."""
+        if GLOBAL not in models:
+            return {}
+        simulation, workspace = self.simulation, self.engine.workspace
+        holdings = simulation.allocation.holdings
+        rows = torch.cat([each.for_training().indices for each in holdings]).unique()
+        features_of = FeaturesOf(
+            workspace.forward,
+            models[GLOBAL],
+            simulation.task,
+            self.recipe.evaluation.batch_size,
+            workspace.device,
+        )
+        found = fit_unlike_training(features_of, simulation.splits.train, rows)
+        alarms = {}
+        if found is not None:
+            alarms["false_alarms"] = false_alarms(found, features_of, simulation.splits.test)
+        write_unlike_training(self.folder, found, alarms)
+        return {ENTRY: alarms} if alarms else {}
 
     def _fit(self, served: ServedModels) -> dict[str, Found]:
         """Fit thresholds and calibration of the served models, and keep what they are fitted on."""

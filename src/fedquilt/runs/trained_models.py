@@ -34,6 +34,7 @@ from fedquilt.runs.model_json import (
 )
 from fedquilt.runs.run_folder import MODELS_AT_SITES, RunFolder
 from fedquilt.runs.stopped_run import is_stopped, write_stopped_models
+from fedquilt.runs.unlike_training import Kept, UnlikeTraining, read_unlike_training
 from fedquilt.training.task import Task
 
 log = logging.getLogger(__name__)
@@ -103,27 +104,44 @@ class TrainedModels:
 
     def logits(self, images: Tensor, client: str | None, device: str = "cpu") -> Tensor:
         """Return float32 logits (N, C) on ``device``; their sigmoid is the probability."""
-        self._check_images(images)
+        self.check_images(images)
         return self.logits_by(self.network(client, device), images, device)
 
     def logits_by(self, network: Network, images: Tensor, device: str) -> Tensor:
         """Return the logits of a network that is loaded already, as for many small batches."""
+        return self.judged_by(network, images, device)[0]
+
+    def judged_by(
+        self, network: Network, images: Tensor, device: str
+    ) -> tuple[Tensor, list[str | None]]:
+        """Return the logits and, for each image, by what it is unlike the training images.
+
+        That is None for a model that stores nothing to compare with.
+        """
         if not len(images):
-            return torch.zeros(0, len(self.classes), device=device)
+            return torch.zeros(0, len(self.classes), device=device), []
 
         def forward(_: Weights, batch: Tensor) -> Output:
             with torch.no_grad():
                 output: Output = network(batch)
             return output
 
-        return predict_logits(
-            forward,
+        kept = Kept(forward)
+        logits = predict_logits(
+            kept,
             {},
             images,
             self._task,
             batch_size=self.card["batch_size"],
             device=torch.device(device),
         )
+        if self.unlike_training is None:
+            return logits, [None] * len(images)
+        return logits, [*self.unlike_training.words(kept.features(), images)]
+
+    @cached_property
+    def unlike_training(self) -> UnlikeTraining | None:
+        return read_unlike_training(self.folder, self.card)
 
     def features(
         self, images: Tensor, client: str | None, device: str = "cpu"
@@ -153,7 +171,7 @@ class TrainedModels:
         client: str | None,
         device: str,
     ) -> Tensor:
-        self._check_images(images)
+        self.check_images(images)
         network = self.network(client, device)
         mean, std = self._task.preprocessing.mean, self._task.preprocessing.std
         batches = images.split(min(self.card["batch_size"], MAPS_AT_ONCE))
@@ -161,7 +179,7 @@ class TrainedModels:
             [maps_of(network, normalise(batch.to(device), mean, std)).cpu() for batch in batches]
         )
 
-    def _check_images(self, images: Tensor) -> None:
+    def check_images(self, images: Tensor) -> None:
         if images.dtype != torch.uint8 or tuple(images.shape[1:]) != self.image_shape:
             raise UserError(
                 f"expected uint8 images of shape (N, {', '.join(map(str, self.image_shape))}), "

@@ -19,6 +19,7 @@ ROW = {
     "calibrated": None,
     "threshold": 0.5,
     "decision": "absent",
+    "unlike_training": "no",
 }
 
 
@@ -42,9 +43,9 @@ def test_csv_has_a_row_per_class_and_one_for_a_bad_file(tmp_path: Path):
         rows = list(csv.reader(read))
     assert rows == [
         list(COLUMNS),
-        ["'=1+1.png", "'@SUM(A1)", "-1.5", "0.25", "", "0.5", "absent", ""],
-        ["'=1+1.png", "b, c", "-1.5", "0.25", "", "0.5", "not judged", ""],
-        ["bad.png", "", "", "", "", "", "", "damaged"],
+        ["'=1+1.png", "'@SUM(A1)", "-1.5", "0.25", "", "0.5", "absent", "no", ""],
+        ["'=1+1.png", "b, c", "-1.5", "0.25", "", "0.5", "not judged", "no", ""],
+        ["bad.png", "", "", "", "", "", "", "", "damaged"],
     ]
 
 

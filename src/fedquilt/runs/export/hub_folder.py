@@ -20,6 +20,7 @@ from fedquilt.runs.assessment import GLOBAL
 from fedquilt.runs.export.deployable import single_card
 from fedquilt.runs.model_json import Card
 from fedquilt.runs.trained_models import TrainedModels
+from fedquilt.runs.unlike_training import ENTRY, FILE
 
 PAGE = "MODEL_CARD.md"  # of the run, if it has a report
 
@@ -52,6 +53,8 @@ def write_model(models: TrainedModels, client: str | None, folder: Path, weights
     name = models.model_name(client)
     shutil.copyfile(models.folder.path / models.card["files"][name], folder / weights)
     card = single_card(models, client) | {"files": {GLOBAL: weights}}
+    if ENTRY in card:
+        shutil.copyfile(models.folder.path / card[ENTRY]["file"], folder / FILE)
     write_json(folder / "model.json", card)
     return card
 

@@ -17,10 +17,12 @@ from fedquilt.core.noise import SeededNoise
 from fedquilt.core.payload import weight_of
 from fedquilt.core.tree import same_bits
 from fedquilt.deploy.protocol.messages import unpack, update_of
+from fedquilt.deploy.server.run import ServerRun
 from fedquilt.deploy.site.client import SiteClient
 from fedquilt.deploy.study import Study
 from fedquilt.privacy.ledger import LEDGER_FILE, PrivacyLedger
 from fedquilt.privacy.site_policy import SitePolicy
+from fedquilt.runs.finished_run import read_run
 from fedquilt.training.method import Method, State
 from fedquilt.training.rounds import run_rounds, start_server
 
@@ -190,3 +192,34 @@ def test_few_annotators_need_noise_on_everything(tmp_path: Path) -> None:
     history = (tmp_path / "site-2" / LEDGER_FILE).read_text().splitlines()
     assert [json.loads(line)["round"] for line in history] == [-1, 0, 1]
     assert json.loads(history[-1])["noise_multiplier"] > 0
+
+
+def test_a_server_that_was_killed_gets_the_same_answers_for_nothing(tmp_path: Path) -> None:
+    """It repeats a round; the sites answer as before, so the study ends within its budget."""
+    study = study_of(IN_TRAINING)
+    asked = Asked(study, tmp_path)
+
+    class Killed(BaseException):
+        pass
+
+    replies = 0
+
+    def cut(site: str, reply: bytes) -> list[bytes]:
+        nonlocal replies
+        replies += 1
+        if replies == 8:  # the survey, the first round, and two sites of the second
+            raise Killed
+        return [reply]
+
+    with pytest.raises(Killed):
+        ServerRun(study, tmp_path / "run", CallingChannel(asked.sites, cut)).run(resume=False)
+    before = asked.ledger("site-0").charges
+    sites = {name: asked.restarted(name) for name in asked.sites}
+    ServerRun(study, tmp_path / "run", CallingChannel(sites)).run(resume=True)
+    finished = read_run(tmp_path / "run")
+    assert [record["round"] for record in finished.history] == [1, 2, 3]
+    assert all(record["loss"] is None for record in finished.history)
+    charges = asked.ledger("site-0").charges
+    assert charges[: len(before)] == before
+    assert [each.round for each in charges] == [-1, 0, 1, 2]
+    assert asked.ledger("site-0").spent(DELTA, "image") <= 5.0 * (1 + 1e-6)

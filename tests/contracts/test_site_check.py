@@ -29,6 +29,7 @@ from fedquilt.deploy.site.settings import SiteSettings, read_site_settings
 from fedquilt.deploy.study import Study, study_from
 from fedquilt.methods import all_methods
 from fedquilt.privacy.disclosure_report import WEIGHTS
+from fedquilt.privacy.ledger import LEDGER_FILE, PrivacyLedger
 from fedquilt.recipes.recipe import recipe_from
 from fedquilt.runs.simulation import simulate
 from fedquilt.training.method import Method
@@ -219,6 +220,10 @@ def test_parts_of_the_end_are_listed_with_their_true_sizes(
     sites = hospitals.sites(study, tmp_path)
     ServerRun(study, tmp_path / "run", CallingChannel(sites)).run(resume=False)
     sent = {line["kind"]: line["parts"] for line in audit_log(tmp_path) if line["event"] == "sent"}
+    ledger = PrivacyLedger(tmp_path / SITE / LEDGER_FILE)
+    assert {part for each in ledger.charges for part in each.parts} == {
+        part for parts in sent.values() for part in parts
+    }
     for kind in ("histograms", "report"):
         ((part, facts),) = sent[kind].items()
         row = rows[part]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.studies.quilt.candidates import CANDIDATES as CANDIDATE_METHODS
 from benchmarks.studies.quilt.data_sets import _drawn
 from benchmarks.studies.quilt.kept_rows import finals, kept, read
 from benchmarks.studies.quilt.one_run import GLOBAL, Job, _write
@@ -15,6 +16,7 @@ from benchmarks.studies.quilt.plan import BEST, DECIDING, IDEAS, MAIN, SCENES, T
 from benchmarks.studies.quilt.problems import PROBLEMS
 from benchmarks.studies.quilt.runs import CANDIDATES, Study
 from benchmarks.studies.quilt.tables import differences, means, ranks
+from fedquilt.methods import METHODS
 
 RATES = PROBLEMS[MAIN].rates
 PLAN = (
@@ -188,3 +190,7 @@ def test_patients_are_on_one_side_and_every_class_on_both() -> None:
         assert min(labels[trained].sum(0).min(), labels[tested].sum(0).min()) >= 8
     final = _drawn(labels, patients, 1, "test", 0.3)[1]
     assert not (final & (trained | tested)).any()
+
+
+def test_candidates_are_no_methods_of_the_package() -> None:
+    assert not METHODS.keys() & CANDIDATE_METHODS.keys()

@@ -10,10 +10,6 @@ from benchmarks.studies.quilt.candidates import CANDIDATES
 from fedquilt.methods import METHODS
 from fedquilt.recipes.recipe import Recipe, recipe_from
 
-METHODS.update(
-    {name: f"benchmarks.studies.quilt.candidates:{place}" for name, place in CANDIDATES.items()}
-)
-
 CR = {"name": "fedmlp", "detection": False, "warmup_rounds": 0}
 ROWS: dict[str, dict[str, Any]] = {
     "full labels": {"name": "full-labels"},
@@ -145,7 +141,12 @@ PROBLEMS = {
 def recipe_of(
     problem: Problem, row: str, rate: float, seed: int, rounds: int, folder: Path
 ) -> Recipe:
-    """The data of the recipe is a placeholder: the study loads its own."""
+    """The data of the recipe is a placeholder: the study loads its own.
+
+    Candidates are methods only in a process that trains them: tests go over all of METHODS.
+    """
+    for name, place in CANDIDATES.items():
+        METHODS[name] = f"benchmarks.studies.quilt.candidates:{place}"
     training = {"lr": rate, "precision": "bfloat16", **problem.training}
     method = {**ROWS[row], "training": training}
     if method["name"] in SCHEDULED:

@@ -138,13 +138,15 @@ def test_final_runs_count_at_the_chosen_rate_and_of_one_folder_only(tmp_path: Pa
 
 
 def test_facts_of_a_run_are_committed_with_its_last_round(tmp_path: Path) -> None:
-    study = Study(tmp_path, {"date": "today", "command": "a", "hardware": "b", "versions": "c"})
+    made_with = {"date": "today", "command": "a --out /b/c --d", "hardware": "b", "versions": "c"}
+    study = Study(tmp_path, made_with)
     job = Job(phase="final", problem=MAIN, row="QUILT", seed=1, rounds=80, rate=1e-3)
     extra = {"auc_per_class": "0.5 0.6"}
     study.keep([_row(job, 70.0, round=40, **extra), _row(job, 75.0, **extra)], None)
     early, last = kept(read([tmp_path]))
     assert (early["macro_auc"], early["auc_per_class"], early["date"]) == ("70.0", "", "")
     assert (last["macro_auc"], last["auc_per_class"], last["date"]) == ("75.0", "0.5 0.6", "today")
+    assert last["command"] == "a --out FOLDER --d"
     assert not {"scores_at", "folder"} & last.keys()
 
 

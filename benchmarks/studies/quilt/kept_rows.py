@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -38,11 +39,16 @@ def kept(rows: Sequence[Row]) -> list[Row]:
     return [
         {
             name: "" if name in OF_THE_RUN and not _is_last(row) else value
-            for name, value in row.items()
+            for name, value in (row | {"command": _anywhere(row.get("command", ""))}).items()
             if name not in MINE
         }
         for row in rows
     ]
+
+
+def _anywhere(command: str) -> str:
+    """The command without the folder of a machine."""
+    return re.sub(r"--out \S+", "--out FOLDER", command)
 
 
 def _is_last(row: Row) -> bool:

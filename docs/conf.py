@@ -16,7 +16,6 @@ author = "The fedquilt developers"
 release = VERSION
 html_title = f"fedquilt {VERSION}"
 
-exclude_patterns = ["method_notes"]  # parts of the method pages
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 highlight_language = "none"  # blocks that name no language are commands
 html_theme = "furo"

@@ -203,7 +203,7 @@ def _commands(name: str, source: ClassSource) -> str:
 
 def _notes(name: str) -> list[str]:
     """What is written by hand, without its title; links are alike from both folders."""
-    path = NOTES / f"{name}.md"
+    path = NOTES / f"{name}.txt"
     if not path.exists():
         return []
     return [path.read_text(encoding="utf-8").partition("\n\n")[2].rstrip()]

@@ -16,20 +16,21 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
 from benchmarks.harness.pooled_rows import pooled_rows
-from benchmarks.harness.result_csv import RESULTS, Row
+from benchmarks.harness.result_csv import RESULTS, Row, write_results
 from benchmarks.studies.quilt.data_sets import FREQUENT, _complete, _decoded, _split
 from fedquilt.data.source import Splits
 from fedquilt.recipes.recipe import Recipe, recipe_from
 from fedquilt.runs.experiment import run
 from fedquilt.runs.finished_run import read_run
 
-NAME = "studies/private_training_runs"
+NAME = "studies/private_training"
 EPSILONS = ("none", "8", "3", "1")
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"name": "fedavg"},
@@ -131,6 +132,27 @@ def best_settings(rows: Jobs, job: Row) -> Row:
     return {"lr": float(best["lr"]), "clip": float(best["clip"])}
 
 
+def summary(rows: Jobs) -> Jobs:
+    """Mean and standard deviation over seeds, without the tuning seed."""
+    found = []
+    for data, method, epsilon in product(IMAGES, METHODS, EPSILONS):
+        same = [
+            row
+            for row in rows
+            if (row["data"], row["method"], row["epsilon"]) == (data, method, epsilon)
+            and int(row["seed"]) != TUNING_SEED
+        ]
+        if not same:
+            continue
+        line: Row = {"data": data, "method": method, "epsilon": epsilon, "runs": len(same)}
+        for name in ("macro_auc", "map", "seconds"):
+            values = [float(row[name]) for row in same]
+            line[name] = round(fmean(values), 2)
+            line[f"{name}_deviation"] = round(stdev(values), 2) if len(values) > 1 else ""
+        found.append(line | {name: same[0][name] for name in ("lr", "clip", "rounds", "batch")})
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shared", type=Path, default=Path("shared/data"))
@@ -138,7 +160,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=["fedavg-pl"])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=1e9, help="start no run later")
-    parser.add_argument("--out", type=Path, default=RESULTS / f"{NAME}.csv")
+    parser.add_argument("--out", type=Path, default=RESULTS / f"{NAME}_runs.csv")
     options = parser.parse_args()
     ends = time.monotonic() + options.seconds
     work = partial(one_run, options.shared)
@@ -147,6 +169,7 @@ def main() -> None:
         seconds = ends - time.monotonic()
         return pooled_rows(options.out, jobs, work, workers=options.workers, seconds=seconds)
 
+    rows: Jobs = []
     for data, method in product(options.data, options.methods):
         grid = [
             job | {"lr": lr, "clip": clip}
@@ -154,14 +177,17 @@ def main() -> None:
             for lr, clip in product(RATES, CLIPS if job["epsilon"] == TUNED_AT else CLIPS[:1])
         ]
         tuned = rows_of(grid)
-        if time.monotonic() > ends:
-            break
-        rows_of(
+        tries = [row for row in tuned if int(row["seed"]) == TUNING_SEED]
+        if sum((row["data"], row["method"]) == (data, method) for row in tries) < len(grid):
+            break  # no time was left, or a try failed
+        rows = rows_of(
             [
                 job | best_settings(tuned, job)
                 for job in jobs_of(data, method, EPSILONS, SEEDS[data])
             ]
         )
+    if rows and options.out == RESULTS / f"{NAME}_runs.csv":
+        write_results(NAME, summary(rows))
 
 
 if __name__ == "__main__":

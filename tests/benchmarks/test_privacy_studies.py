@@ -37,6 +37,19 @@ def test_settings_are_chosen_on_the_tuning_seed_of_the_same_kind() -> None:
     assert private_training.best_settings(tried, job) == {"lr": 3e-3, "clip": 0.1}
 
 
+def test_a_table_of_private_training_leaves_the_tuning_seed_out() -> None:
+    job = private_training.jobs_of("digits", "fedavg-pl", ["8"], [21])[0]
+    found = private_training.summary(
+        [
+            {**job, "seed": seed, "lr": 1e-3, "clip": 1.0, "macro_auc": auc, "map": 9, "seconds": 2}
+            for seed, auc in ((TUNING_SEED, 10.0), (21, 90.0), (22, 92.0))
+        ]
+    )
+    (line,) = found
+    assert (line["epsilon"], line["runs"], line["macro_auc"]) == ("8", 2, 91.0)
+    assert line["macro_auc_deviation"] == 1.41
+
+
 def test_a_table_of_attacks_has_means_deviations_and_early_ends() -> None:
     def row(attack: str, auc: object, ended: str = "") -> dict[str, object]:
         counted = {"refused": 2, "dropped": 0, "dropped_honest": 1}

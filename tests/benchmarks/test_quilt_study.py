@@ -176,7 +176,7 @@ def test_ranks_take_the_longest_runs_of_problems_where_every_rival_ran(tmp_path:
             for place, name in enumerate(rivals[: 2 if problem == THREE else None]):
                 for job in _finals(problem, name, rounds):
                     study.keep([_row(job, 60.0 + rounds + place)], torch.zeros(1).half())
-    found = ranks(finals(read([tmp_path]), _only_rate), "macro_auc")
+    found = ranks(finals(read([tmp_path]), _only_rate), "macro_auc", rivals)
     assert found is not None
     assert list(found["data_sets"]) == [f"{SCENES}, 16 rounds", f"{MAIN}, 80 rounds"]
     assert found["mean_ranks"]["FedAvg-PL"] == len(rivals)  # the lowest AUC on both

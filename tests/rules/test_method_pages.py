@@ -47,6 +47,13 @@ def test_page_tells_settings_variants_and_what_is_sent(written: dict[str, str]):
     assert "``" not in page.replace("```", "")
 
 
+def test_page_ends_with_what_is_written_by_hand(written: dict[str, str]):
+    page = written["quilt.md"]
+    assert page.index("## Run it") < page.index("## Why it works") < page.index("## When not to")
+    assert "](../results/quilt.md)" in page
+    assert "## Why it works" not in written["fedavg.md"]
+
+
 def test_page_of_a_method_that_sends_no_weights_does_not_speak_of_them(written: dict[str, str]):
     assert "`training_loss`" in written["local-only.md"]
     assert "`body`" not in written["local-only.md"]

@@ -21,14 +21,14 @@ from benchmarks.harness.result_csv import write_results
 from benchmarks.studies.quilt.data_sets import tested_radiographs
 from benchmarks.studies.quilt.kept_rows import Row, finals, kept, read
 from benchmarks.studies.quilt.one_run import AVERAGE, GLOBAL
-from benchmarks.studies.quilt.plan import DECIDING, DIGITS, MAIN, RADIOGRAPHS, SCENES
+from benchmarks.studies.quilt.plan import CORE, DECIDING, DIGITS, MAIN, RADIOGRAPHS, SCENES
 from benchmarks.studies.quilt.runs import Study
 from fedquilt.metrics.across_data_sets import friedman
 from fedquilt.metrics.across_seeds import seed_difference, variance_with_seeds
 from fedquilt.metrics.labelled_images import LabelledImages
 from fedquilt.metrics.paired import holm, normal_difference
 from fedquilt.metrics.placements import sum_of_squares
-from fedquilt.reports.data_set_comparison import save_rank_picture
+from fedquilt.reports.data_set_comparison import MIN_DATA_SETS, save_rank_picture
 from fedquilt.reports.style import line_style, new_figure, picture_style, prepare_round_axes, save
 
 METRICS = ("macro_auc", "map", "bacc")
@@ -181,12 +181,11 @@ def _scores(row: Row) -> Any:
     return np.frombuffer(read, dtype=np.float16).reshape(shape).astype(np.float64)
 
 
-def ranks(rows: Sequence[Row], metric: str) -> dict[str, Any] | None:
-    """Friedman's test over the problems in which every deciding row (but the bound) ran.
+def ranks(rows: Sequence[Row], metric: str, rivals: Sequence[str]) -> dict[str, Any] | None:
+    """Friedman's test over the problems in which every rival ran.
 
-    Of a problem with several numbers of rounds, the largest counts.
+    Of a problem with several numbers of rounds, the largest counts; of seeds those of all rivals.
     """
-    rivals = [name for name in DECIDING if name != BOUND]
     whole = {
         problem: methods
         for problem, methods in values(rows, metric).items()
@@ -196,10 +195,7 @@ def ranks(rows: Sequence[Row], metric: str) -> dict[str, Any] | None:
     for row in sorted(rows, key=lambda row: int(row["rounds"])):
         if row["problem"] in whole:
             longest[row["base"]] = row["problem"]
-    table = {
-        problem: {name: fmean(whole[problem][name].values()) for name in rivals}
-        for problem in longest.values()
-    }
+    table = {problem: _on_common_seeds(whole[problem], rivals) for problem in longest.values()}
     if len(table) < 2:
         return None
     found = friedman([[row[name] for name in rivals] for row in table.values()])
@@ -210,6 +206,36 @@ def ranks(rows: Sequence[Row], metric: str) -> dict[str, Any] | None:
         "words": f"{len(table)} problems",
         "p": found.f_p,
     }
+
+
+def _on_common_seeds(
+    methods: Mapping[str, Mapping[int, float]], rivals: Sequence[str]
+) -> dict[str, float]:
+    """The means over the seeds that every rival has."""
+    seeds = set.intersection(*(set(methods[name]) for name in rivals))
+    return {name: round(fmean(methods[name][seed] for seed in seeds), 2) for name in rivals}
+
+
+def ranked(rows: Sequence[Row], metric: str) -> list[dict[str, Any]]:
+    """Ranks of the deciding rows without the bound, and of the rows that ran on every problem.
+
+    The picture is of the first that ran on enough problems.
+    """
+    written: list[dict[str, Any]] = []
+    is_drawn = False
+    for rivals in ([name for name in DECIDING if name != BOUND], CORE):
+        if (found := ranks(rows, metric, rivals)) is None:
+            continue
+        written += [
+            {"metric": metric, "problem": problem, **row}
+            for problem, row in found["data_sets"].items()
+        ]
+        facts = {"critical_difference": found["critical_difference"], "p": found["p"]}
+        written.append({"metric": metric, "problem": "mean rank", **found["mean_ranks"], **facts})
+        if len(found["data_sets"]) >= MIN_DATA_SETS and not is_drawn:
+            save_rank_picture(found, PICTURES / f"quilt_ranks_{metric}.png")
+            is_drawn = True
+    return written
 
 
 def save_curves(rows: Sequence[Row], path: Path) -> None:
@@ -255,22 +281,7 @@ def main() -> None:
     write_results("studies/quilt_differences", differences(rows))
     if options.folder:
         write_results("studies/quilt_patients", over_patients(rows, options.folder))
-    written = []
-    for metric in METRICS[:2]:
-        if (found := ranks(rows, metric)) is None:
-            continue
-        written += [
-            {"metric": metric, "problem": problem, **row}
-            for problem, row in found["data_sets"].items()
-        ]
-        facts = {
-            "critical_difference": found["critical_difference"],
-            "iman_davenport_p": found["p"],
-        }
-        written.append({"metric": metric, "problem": "mean rank", **found["mean_ranks"], **facts})
-        if len(found["data_sets"]) >= 5:
-            save_rank_picture(found, PICTURES / f"quilt_ranks_{metric}.png")
-    write_results("studies/quilt_ranks", written)
+    write_results("studies/quilt_ranks", [row for m in METRICS[:2] for row in ranked(rows, m)])
     save_curves(rows, PICTURES / "quilt_curves.png")
 
 

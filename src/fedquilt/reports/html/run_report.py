@@ -193,7 +193,7 @@ def _reproduce(run: RunFiles) -> dict[str, Any]:
     result = run.result
     hashes = {"recipe": result["recipe_hash"], "who holds what": result["partition_hash"]}
     return {
-        "recipe": json.dumps(run.recipe, indent=2, ensure_ascii=False).split("\n"),
+        "recipe": json.dumps(_without_places(run.recipe), indent=2, ensure_ascii=False).split("\n"),
         "hashes": {name: value for name, value in hashes.items() if value},
         "seeds": {
             name: run.recipe[name]
@@ -204,3 +204,14 @@ def _reproduce(run: RunFiles) -> dict[str, Any]:
         "seconds": f"{result.get('seconds', 0):,.0f}",
         "is_study": run.is_study,
     }
+
+
+def _without_places(settings: Any) -> Any:
+    """Keep the name of a file or folder, not where it lies: a report is sent to others."""
+    if isinstance(settings, dict):
+        return {name: _without_places(value) for name, value in settings.items()}
+    if isinstance(settings, list):
+        return [_without_places(value) for value in settings]
+    if isinstance(settings, str) and (Path(settings).is_absolute() or settings.startswith("~")):
+        return f"…/{Path(settings).name}"
+    return settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from pathlib import Path
 
@@ -102,3 +103,15 @@ def test_1628_classes_stay_below_2_mb(tmp_path: Path):
     assert html.stat().st_size < 2_000_000
     page = Page(html.read_text(encoding="utf-8"))
     assert page.text.count('class="bar"') == 21  # a head and 20 rows: the first screen stays one
+
+
+def test_a_report_does_not_say_where_files_lie(tmp_path: Path):
+    folder = write_run_folder(tmp_path / "run", ("edema",))
+    recipe = json.loads((folder / "recipe.json").read_text())
+    recipe["data"] |= {"folder": "/home/somebody/films", "labels": "films/labels.csv"}
+    recipe["model"] = {"weights": ["/home/somebody/w.safetensors", 3]}
+    (folder / "recipe.json").write_text(json.dumps(recipe))
+    shown = page_of(folder).text
+    assert "somebody" not in shown
+    for name in ("…/films", "films/labels.csv", "…/w.safetensors"):
+        assert f"&#34;{name}&#34;" in shown

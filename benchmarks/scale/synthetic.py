@@ -24,15 +24,17 @@ class Size:
     pixels: int = 8
 
 
-def made_up(size: Size) -> Splits:
+def made_up(size: Size, owners: np.ndarray | None = None) -> Splits:
     """Return users of ``images_each`` images; a class is frequent or rare as in FLAIR's taxonomy.
+
+    ``owners`` is the user of each image, if users have different numbers of them.
 
     The users of the test images are others, as in FLAIR.
     """
     random = np.random.default_rng(0)
-    count = size.clients * size.images_each
-    owners = np.arange(count) // size.images_each
-    test_owners = size.clients + np.arange(size.test_images) // size.images_each
+    if owners is None:
+        owners = np.arange(size.clients * size.images_each) // size.images_each
+    test_owners = size.clients + np.arange(size.test_images) // max(1, size.images_each)
     return Splits(
         train=_part("train", owners, size, random),
         test=_part("test", test_owners, size, random),

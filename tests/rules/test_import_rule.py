@@ -20,15 +20,22 @@ FOLDERS = (
 CORE = (
     *("shown_text", "errors", "own_code", "registry", "seeding", "version", "tree", "payload"),
     *("gaussian_accountant", "noise", "processes", "update_checks", "norms", "bounds"),
-    *("fixed_point", "robust"),
+    *("fixed_point", "robust", "compact_payload"),
     *("aggregation_rules", "totals", "atomic_files", "settings", "child_process"),
 )
 TRAINING = (
     *("privacy_settings", "task", "provenance", "contribution", "parts", "activity", "advice"),
+<<<<<<< HEAD
     *("local_training", "local_optimizer", "server_optimizer", "method", "averaging"),
     *("pooled_statistics", "warm_up", "prototype_averaging", "uncertain_mixing", "own_rows"),
     *("whole_models", "private_training", "client_step", "noise_plan", "private_step", "client"),
     *("agreed_bounds", "agreed_scales", "model_checks", "rounds"),
+=======
+    *("local_training", "local_optimizer", "server_optimizer", "method", "averaging", "warm_up"),
+    *("prototype_averaging", "uncertain_mixing", "own_rows", "whole_models"),
+    *("private_training", "client_step", "noise_plan", "private_step", "client"),
+    *("agreed_bounds", "agreed_scales", "model_checks", "fixed_buffers", "rounds"),
+>>>>>>> ed40a9a (feat(core): send changes rounded or the largest only, keep fixed buffers)
 )
 ORDERED = {"core": CORE, "training": TRAINING}
 

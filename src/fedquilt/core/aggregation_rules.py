@@ -1,10 +1,11 @@
-"""AggregationRules: how the server combines updates, agreed before the first round."""
+"""AggregationRules: how updates travel and are combined, agreed before the first round."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from fedquilt.core.bounds import DEFAULT_BOUNDS, Bounds
+from fedquilt.core.compact_payload import AS_THEY_ARE, PayloadOptions
 from fedquilt.core.errors import UserError
 from fedquilt.core.fixed_point import Summation
 from fedquilt.core.robust import NOT_ROBUST, Robust
@@ -17,6 +18,7 @@ class AggregationRules:
     bounds: Bounds = DEFAULT_BOUNDS  # on weights and norms
     summation: Summation = "plain"
     robust: Robust = NOT_ROBUST
+    payload: PayloadOptions = AS_THEY_ARE
 
     def __post_init__(self) -> None:
         if self.robust.rule != "none" and self.summation not in SEEING:

@@ -255,8 +255,9 @@ class RoundBounds:
         elif isinstance(part, Gather):
             return part
         else:
-            limit = self._before.get(name, torch.zeros_like(norm))
-            limit = torch.where(limit > 0, limit, self._medians(every=True)[name])
+            nothing = torch.zeros_like(norm)  # a part that is 0 at all clients has no median
+            before = self._before.get(name, nothing)
+            limit = torch.where(before > 0, before, self._medians(every=True).get(name, nothing))
             is_above = norm > limit * (1 + ROUNDED)  # the median update itself is not
             scale = torch.where(is_above, limit / norm, 1.0)
         if not bool((scale < 1).any()):

@@ -36,6 +36,7 @@ class Mean:
     weight: float | Tensor
     needs_weight: bool = False  # refuse an update in which all weights are 0
     has_noise: bool = False  # so that a disclosure floor need not withhold it
+    sent_bytes: int | None = None  # of the value, if it travelled in another form
 
 
 @dataclass(frozen=True)
@@ -131,10 +132,14 @@ def broadcast_bytes(payload: Mapping[str, Tree | PerClient], cohort: Sequence[st
 
 
 def update_bytes(update: Update) -> int:
-    return sum(
-        byte_count(part.value) + (byte_count(weight_of(part)) if isinstance(part, Mean) else 0)
-        for part in update.values()
-    )
+    return sum(_part_bytes(part) for part in update.values())
+
+
+def _part_bytes(part: Part) -> int:
+    if not isinstance(part, Mean):
+        return byte_count(part.value)
+    value = byte_count(part.value) if part.sent_bytes is None else part.sent_bytes
+    return value + byte_count(weight_of(part))
 
 
 def weight_of(part: Mean) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 
 from fedquilt.core.aggregation_rules import PLAIN_RULES, AggregationRules
 from fedquilt.core.bounds import OutOfBounds
+from fedquilt.core.compact_payload import compacted
 from fedquilt.core.norms import Norms
 from fedquilt.core.payload import Update, addressed
 from fedquilt.core.processes import ONE_PROCESS, Processes, own_clients
@@ -25,9 +26,13 @@ from fedquilt.training.activity import ActivityTally
 from fedquilt.training.agreed_bounds import round_bounds, round_rule
 from fedquilt.training.agreed_scales import round_scales, survey_scales
 from fedquilt.training.client import Workspace, run_client
+from fedquilt.training.client_step import names_of_draws
+from fedquilt.training.fixed_buffers import with_fixed
 from fedquilt.training.method import Method, State
 from fedquilt.training.rounds import expected_update
 from fedquilt.training.task import Task
+
+UNSENT = "unsent"  # in a client's state: what its compact updates lacked so far
 
 
 class SequentialEngine:
@@ -82,6 +87,7 @@ class SequentialEngine:
     def exchange(
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
     ) -> Totals:
+        payload = with_fixed(payload, self._task)
         expected = expected_update(method, payload, cohort[0], self._task)
         bounds = round_bounds(
             self._rules.bounds,
@@ -110,6 +116,8 @@ class SequentialEngine:
             data, kept = self._clients[name], state["method"]
             update = self._with_noise(method, data, update, round_index)
             update = apply_transforms(self._transforms, method, data, kept, update)
+            if self._rules.payload.is_lossy:
+                update, state = self._compacted(name, update, state, round_index)
             with suppress(OutOfBounds):  # the round goes on without it, and its totals say so
                 accumulator.add(name, update)
             self._states.put(name, state)
@@ -125,6 +133,15 @@ class SequentialEngine:
     ) -> Update:
         draws = self.workspace.draws
         return with_noisy_parts(method, self._task, data, update, round_index, draws)
+
+    def _compacted(
+        self, client: str, update: Update, state: State, round_index: int
+    ) -> tuple[Update, State]:
+        """Return the update as the server decodes it, and the state with what it lacks."""
+        names = names_of_draws(self._task, client, round_index)
+        before = self._states.get(client).get(UNSENT, {})
+        update, left = compacted(update, before, self._rules.payload, *names)
+        return update, ({**state, UNSENT: left} if left else state)
 
     def _own(self, clients: Iterable[str]) -> list[str]:
         return own_clients(self.processes, clients, self._clients)

@@ -65,14 +65,19 @@ class Layout:
     body: tuple[str, ...]  # trainable, shared by all classes
     head: tuple[str, ...]  # trainable, with one row per class
     buffers: tuple[str, ...]  # floating point, such as batch norm's running statistics
+    fixed: tuple[str, ...] = ()  # those of the buffers that every client builds itself, unsent
 
     @property
     def names(self) -> tuple[str, ...]:
         return self.body + self.head + self.buffers
 
 
-def layout_of(network: nn.Module, class_count: int) -> Layout:
-    """Group the entries; a head parameter without a row per class belongs to the body."""
+def layout_of(network: nn.Module, class_count: int, *, sends_fixed: bool = True) -> Layout:
+    """Group the entries; a head parameter without a row per class belongs to the body.
+
+    ``sends_fixed``: whether buffers travel that no training changes. A module names its own in
+    ``fixed_buffers``.
+    """
     parameters = _parameters(network)
     head = tuple(
         name
@@ -80,7 +85,9 @@ def layout_of(network: nn.Module, class_count: int) -> Layout:
         if name.startswith("head.") and tensor.shape[:1] == (class_count,)
     )
     body = tuple(name for name in parameters if name not in head)
-    return Layout(body=body, head=head, buffers=tuple(_buffers(network)))
+    buffers = tuple(_buffers(network))
+    fixed = () if sends_fixed else tuple(name for name in buffers if name in _fixed(network))
+    return Layout(body=body, head=head, buffers=buffers, fixed=fixed)
 
 
 class LiveWeights:
@@ -141,6 +148,14 @@ def summary(names: list[str]) -> str:
 
 def _parameters(network: nn.Module) -> dict[str, Tensor]:
     return {name: entry for name, entry in network.named_parameters() if entry.requires_grad}
+
+
+def _fixed(network: nn.Module) -> frozenset[str]:
+    return frozenset(
+        f"{place}.{name}"
+        for place, module in network.named_modules()
+        for name in getattr(module, "fixed_buffers", ())
+    )
 
 
 def _buffers(network: nn.Module) -> dict[str, Tensor]:

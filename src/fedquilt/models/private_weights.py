@@ -20,8 +20,8 @@ def shared_weights(weights: Mapping[str, Tensor], prefixes: tuple[str, ...]) -> 
 
 def shared_layout(layout: Layout, prefixes: tuple[str, ...]) -> Layout:
     """Return the layout without the private entries."""
-    body, head, buffers = (
+    body, head, buffers, fixed = (
         tuple(name for name in group if not name.startswith(prefixes))
-        for group in (layout.body, layout.head, layout.buffers)
+        for group in (layout.body, layout.head, layout.buffers, layout.fixed)
     )
-    return Layout(body=body, head=head, buffers=buffers)
+    return Layout(body=body, head=head, buffers=buffers, fixed=fixed)

@@ -13,6 +13,7 @@ from typing import Any
 
 from fedquilt.core.aggregation_rules import AggregationRules
 from fedquilt.core.bounds import DEFAULT_BOUNDS, Bounds
+from fedquilt.core.compact_payload import AS_THEY_ARE, PayloadOptions
 from fedquilt.core.errors import UserError
 from fedquilt.core.fixed_point import Summation
 from fedquilt.core.own_code import remember
@@ -59,6 +60,7 @@ class Recipe:
     summation: Summation = added("plain")  # of floats, or of integers: any order, same bits
     robust: Robust = added(NOT_ROBUST)  # a rule in place of the weighted mean, and an alarm
     privacy: Privacy = added(NO_NOISE)  # noise on what clients send, and its budget
+    payload: PayloadOptions = added(AS_THEY_ARE)  # fewer bytes, rounded or left out
 
     def __post_init__(self) -> None:
         for name in ("rounds", "checkpoint_every"):
@@ -85,7 +87,12 @@ class Recipe:
     @property
     def rules(self) -> AggregationRules:
         """How the server combines updates."""
-        return AggregationRules(bounds=self.bounds, summation=self.summation, robust=self.robust)
+        return AggregationRules(
+            bounds=self.bounds,
+            summation=self.summation,
+            robust=self.robust,
+            payload=self.payload,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         settings: dict[str, Any] = plain(self, _tables())

@@ -76,6 +76,7 @@ def simulate(
         round_count=recipe.rounds,
         seed=recipe.seed,
         privacy=recipe.privacy,
+        sends_fixed=recipe.payload.send_fixed,
     )
     if recipe.privacy.training:
         check_private_training(recipe.method, task)

@@ -72,7 +72,8 @@ def or_negligible(weight: float, otherwise: float) -> float:
 
 def split(weights: Weights, layout: Layout) -> dict[str, Weights]:
     """Return the weights by part; a part without weights, such as no buffers, is left out."""
-    names = {"body": layout.body, "head": layout.head, "buffers": layout.buffers}
+    buffers = tuple(name for name in layout.buffers if name not in layout.fixed)
+    names = {"body": layout.body, "head": layout.head, "buffers": buffers}
     return {part: {name: weights[name] for name in group} for part, group in names.items() if group}
 
 
@@ -292,7 +293,8 @@ class WeightedAveraging(Method):
         trainable = {name: server["weights"][name] for name in change}
         new, velocity = self.server_step.apply(trainable, change, server.get("velocity", {}))
         new |= buffers
-        weights = {name: new[name] for name in server["weights"]}  # all of them, in their order
+        # All of them, in their order; fixed buffers may not have travelled.
+        weights = {name: new.get(name, old) for name, old in server["weights"].items()}
         return server | {"weights": weights} | ({"velocity": velocity} if velocity else {})
 
     def global_weights(self, server: State) -> Weights | None:

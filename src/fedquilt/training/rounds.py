@@ -19,6 +19,7 @@ from fedquilt.core.seeding import generator_for
 from fedquilt.core.totals import Totals
 from fedquilt.models.network import read_weights
 from fedquilt.training.client import LOSS_PART
+from fedquilt.training.fixed_buffers import without_fixed
 from fedquilt.training.method import Method, State
 from fedquilt.training.model_checks import check_new_model
 from fedquilt.training.task import Task
@@ -83,7 +84,7 @@ def run_rounds(
     for index in range(first_round, task.round_count):
         began = time.perf_counter()
         cohort = draw_cohort(task, cohort_size, index)
-        payload = method.broadcast(server)
+        payload = without_fixed(method.broadcast(server), task)
         try:
             totals = engine.exchange(method, payload, index, cohort)
         except SkippedRound as why:

@@ -7,8 +7,9 @@ from functools import cached_property
 
 import torch
 
+from fedquilt.core.tree import Weights
 from fedquilt.data.augmentation.views import Preprocessing
-from fedquilt.models.network import Layout, Network, layout_of
+from fedquilt.models.network import Layout, Network, layout_of, read_weights
 from fedquilt.models.spec import ModelSpec
 from fedquilt.training.privacy_settings import NO_NOISE, Privacy
 
@@ -23,6 +24,7 @@ class Task:
     round_count: int
     seed: int
     privacy: Privacy = NO_NOISE
+    sends_fixed: bool = True  # buffers that no training changes
 
     @property
     def class_count(self) -> int:
@@ -38,7 +40,13 @@ class Task:
 
     @cached_property
     def layout(self) -> Layout:
-        return layout_of(self.build_network(), self.class_count)
+        return layout_of(self.build_network(), self.class_count, sends_fixed=self.sends_fixed)
+
+    @cached_property
+    def fixed_buffers(self) -> Weights:
+        """The buffers that are not sent, as every client builds them."""
+        weights = read_weights(self.build_network())
+        return {name: weights[name] for name in self.layout.fixed}
 
     @cached_property
     def feature_count(self) -> int:

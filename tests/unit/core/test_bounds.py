@@ -221,6 +221,12 @@ def test_the_rows_of_a_head_are_clipped_among_their_annotators() -> None:
     assert totals.bounds.norms["head"].tolist() == [4.0, 6.0]
 
 
+def test_a_part_that_is_zero_at_all_clients_has_no_median_and_is_not_clipped() -> None:
+    totals = accumulated([mean((0.0, 0.0)) for _ in range(3)], CLIP)
+    assert totals.mean("x").tolist() == [0.0, 0.0]
+    assert totals.bounds.clipped == {}
+
+
 def test_clipping_streams_once_there_is_a_median() -> None:
     bounds = RoundBounds(CLIP, {"x": tensor(2.0)}, no_limit)
     accumulator = Accumulator(mean((1.0,)), 3, bounds=bounds)

@@ -51,6 +51,7 @@ class CTranHead(MapHead):
 
     def fix_vectors(self, labels: Tensor, negative: Tensor, positive: Tensor) -> None:
         """Set fixed vectors, as buffers: stored with the weights, they need no encoder again."""
+        self.fixed_buffers = ("labels", "negative", "positive")
         self.register_buffer("labels", labels)
         self.register_buffer("negative", negative)
         self.register_buffer("positive", positive)

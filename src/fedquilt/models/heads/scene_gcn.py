@@ -41,6 +41,7 @@ class SceneGCNHead(MapHead):
     ) -> None:
         super().__init__()
         class_count = len(labels)
+        self.fixed_buffers = ("labels",)
         self.register_buffer("labels", labels)
         self.register_buffer("matrices", torch.zeros(scene_count, class_count, class_count))
         self.register_buffer("counts", torch.zeros(scene_count))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedquilt.reports.html.charts import Line, LineChart, line_chart
 from fedquilt.reports.html.findings import CHANCE
-from fedquilt.reports.html.formatting import count, named, percent
+from fedquilt.reports.html.formatting import count, named, percent, size
 from fedquilt.reports.html.run_files import RunFiles
 
 METRICS = (("macro_auc", "macro-AUC", "one"), ("map", "macro-AP", "two"))
 MAX_CLASSES = 100  # in the table of pseudo-labels
+MAX_TRAFFIC = 8  # rounds in the table of bytes
 
 
 def round_section(run: RunFiles, served: int | None) -> dict[str, Any]:
@@ -42,12 +44,27 @@ def round_section(run: RunFiles, served: int | None) -> dict[str, Any]:
         )
     return {
         "charts": [each for each in (metrics, _loss_chart(run, served)) if each is not None],
+        "traffic": _traffic(run),
         "rounds": len(run.history),
         "evaluated": len(validated or evaluated),
         "is_validated": bool(validated),
         "served": served,
         "why": run.result.get("served", {}).get("why"),
     }
+
+
+def _traffic(run: RunFiles) -> list[dict[str, str]]:
+    """Return what clients had sent and received in all when the model was judged."""
+    up, down, rows = 0, 0, []
+    for record in run.history:
+        up, down = up + record.get("bytes_up", 0), down + record.get("bytes_down", 0)
+        validated, tested = record.get("validation"), record.get("metrics")
+        if up and (validated or tested):
+            auc = validated.get("site_auc") if validated else tested.get("macro_auc")
+            facts = {"round": count(record["round"]), "up": size(up), "down": size(down)}
+            rows.append({**facts, "auc": percent(auc)})
+    step = max(1, math.ceil(len(rows) / MAX_TRAFFIC))
+    return rows[::-1][::step][::-1]  # the last round is always shown
 
 
 def _column(records: Sequence[Mapping[str, Any]], table: str, key: str) -> tuple[Any, ...]:

@@ -41,6 +41,24 @@ def test_with_validation_they_are_of_the_validation_images(tmp_path: Path):
     assert found["why"] == "round 2 of 3 has the largest"
 
 
+def test_bytes_stand_beside_the_accuracy_they_bought(tmp_path: Path):
+    run = run_of(tmp_path)
+    run.history[:] = [
+        {
+            "round": number,
+            "bytes_up": 500_000,
+            "bytes_down": 1_000_000,
+            "metrics": {"macro_auc": number / 100} if number % 2 == 0 else None,
+        }
+        for number in range(1, 41)
+    ]
+    rows = round_section(run, 40)["traffic"]
+    # 20 rounds were evaluated; every third of them is shown, from the last one back.
+    assert [row["round"] for row in rows] == ["4", "10", "16", "22", "28", "34", "40"]
+    assert rows[0] == {"round": "4", "up": "2.0 MB", "down": "4.0 MB", "auc": "4.0"}
+    assert rows[-1] == {"round": "40", "up": "20.0 MB", "down": "40.0 MB", "auc": "40.0"}
+
+
 def test_pseudo_labels_of_the_last_round(tmp_path: Path):
     run = run_of(tmp_path)
     nothing = {"positives": 0, "negatives": 0}

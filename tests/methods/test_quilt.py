@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -78,21 +80,31 @@ def test_the_agreement_of_two_changes() -> None:
     assert found.tolist() == pytest.approx([0.0, 1 / math.sqrt(2), -1.0, 0.0], abs=1e-9)
 
 
-def _after(method: Quilt, *changes: float, annotated=ONE_OF_THREE, clients: int | None = None):
-    """The server after rounds in which every client's change is this number everywhere."""
+def _after(
+    method: Quilt,
+    *changes: float | Callable[[torch.Tensor], torch.Tensor],
+    annotated=ONE_OF_THREE,
+    clients: int | None = None,
+    weights=(1.0, 1.0, 1.0),
+):
+    """The server after rounds in which every client's change is this, times its weight.
+
+    A change is a number for all weights, or a function of them.
+    """
     federation = make_federation(annotated=annotated)
     task, server = federation.task, start_server(method, federation.task, federation.engine())
     for change in changes:
         received = method.broadcast(server)
         expected = method.expected_update(received, task)
         accumulator = Accumulator(expected, population=len(task.clients))
-        for name in list(task.clients)[:clients]:
+        for weight, name in zip(weights, list(task.clients)[:clients]):
             data = federation.clients[name]
-            rows = data.known.any(0).to(torch.float64)
+            rows = data.known.any(0).to(torch.float64) * weight
+            made = change if callable(change) else partial(torch.full_like, fill_value=change)
             update = {
                 part: Mean(
-                    {key: torch.full_like(leaf, change) for key, leaf in each.value.items()},
-                    rows if part == "head" else 1.0,
+                    {key: weight * made(server["weights"][key]) for key in each.value},
+                    rows if part == "head" else weight,
                 )
                 for part, each in expected.items()
             }
@@ -143,6 +155,31 @@ def test_a_class_without_an_annotator_in_the_cohort_keeps_row_and_guard() -> Non
     _, rows = _moved(task, before, server)
     assert rows[2] == 0.0
     assert server["trust"].tolist() == pytest.approx([0.0, 0.0, 0.0, 1.0], abs=1e-6)
+
+
+def test_sites_of_unequal_size_count_by_it_and_the_step_by_their_number() -> None:
+    # Weights 1, 1, 4 and changes 0.1, 0.1, 0.4: the body's mean is 0.3, its step 5/3. Class 0 is
+    # annotated by the first and the last site: (0.1 + 4 * 0.4) / 5 = 0.34, its step 4/3; classes 1
+    # and 2 by one site each: 0.1 and 0.4, their step 5/3; a is 4/9, so the body's step is 14/9.
+    annotated = ((0,), (1,), (0, 2))
+    body, rows = _moved(*_after(Quilt(), 0.1, annotated=annotated, weights=(1.0, 1.0, 4.0)))
+    assert body == pytest.approx(0.3 * 14 / 9, abs=1e-6)
+    assert rows == pytest.approx([0.34 * 4 / 3, 0.1 * 5 / 3, 0.4 * 5 / 3], abs=1e-6)
+
+
+def test_where_a_fixed_step_diverges_the_guard_converges() -> None:
+    # Plain averaging overshoots, by the factor 1 - 1.5 = -1/2 a round, and converges. 5/3 times the
+    # step is 1 - 2.5 = -3/2 and diverges, unless the guard ends it after one round.
+    overshoot = [lambda weights: -1.5 * weights] * 12
+    sizes = {}
+    for guard in (True, False):
+        task, before, server = _after(Quilt(guard=guard), *overshoot)
+        names = [n for n in task.layout.body + task.layout.head if before[n].any()]
+        sizes[guard] = [
+            (server["weights"][name].norm() / before[name].norm()).item() for name in names
+        ]
+    assert sizes[True] == pytest.approx([1.5 / 2**11] * len(names), rel=1e-3)
+    assert sizes[False] == pytest.approx([1.5**12] * len(names), rel=1e-3)
 
 
 def test_without_its_ingredients_it_is_the_mean_loss_of_fedavg_pl() -> None:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 
 import pytest
 import torch
+from support.broken_updates import (
+    Break,
+    with_grown_weight,
+    with_norm_times,
+    with_one,
+    with_other_kind,
+    with_other_name,
+    with_value,
+    with_weight,
+    with_weight_shape,
+)
 from support.tiny_federation import METHOD_NAMES, make_federation, make_method
 from torch import Tensor
 
 from fedquilt.core.bounds import Bounds, OutOfBounds
 from fedquilt.core.norms import norms_by_weight
-from fedquilt.core.payload import Gather, Mean, Part, Sum, Update, addressed, weight_of
+from fedquilt.core.payload import Mean, Part, Sum, Update, addressed, weight_of
 from fedquilt.core.totals import Accumulator, Totals
-from fedquilt.core.tree import leaves, same_bits, tree_map, unflatten
+from fedquilt.core.tree import same_bits
 from fedquilt.core.update_checks import RefusedUpdate
 from fedquilt.privacy.unannotated_rows import annotator_parts, check_unannotated_rows
 from fedquilt.training.agreed_bounds import round_bounds, weight_limit
@@ -29,8 +39,6 @@ from fedquilt.training.task import Task
 BAD = "site-1"  # which annotates class 1 only
 # These send nothing in which annotators alone have a say, whatever their settings.
 WITHOUT_ANNOTATORS_ROWS = {"local-only", "flexible-fl", "rscfed", "spherefed", "fednca-ml"}
-
-Break = Callable[[Part], Iterator[Part]]
 
 
 @dataclass(frozen=True)
@@ -79,68 +87,6 @@ def exchange(name: str) -> Exchange:
     declared = {client: data.known.any(0) for client, data in federation.clients.items()}
     images = {client: len(data) for client, data in federation.clients.items()}
     return Exchange(method, expected, updates, declared, task, images)
-
-
-def with_value(part: Part, spoil: Callable[[Tensor], Tensor]) -> Iterator[Part]:
-    """The part with its first floating-point tensor spoilt, if it has one."""
-    flat = dict(leaves(part.value))
-    for path, leaf in flat.items():
-        if leaf.is_floating_point() and leaf.numel():
-            yield replace(part, value=unflatten({**flat, path: spoil(leaf)}))
-            return
-
-
-def with_one(number: float, part: Part) -> Iterator[Part]:
-    def spoil(leaf: Tensor) -> Tensor:
-        spoilt = leaf.clone()
-        spoilt.view(-1)[-1] = number
-        return spoilt
-
-    return with_value(part, spoil)
-
-
-def with_weight(number: float, part: Part) -> Iterator[Part]:
-    """The part with a weight spoilt, its last one where there are several."""
-    if isinstance(part, Mean):
-        weight = weight_of(part).clone()
-        weight.view(-1)[-1] = number
-        yield Mean(part.value, weight)
-    elif isinstance(part, Gather) and part.is_weight:
-        yield replace(part, value=tree_map(lambda leaf: torch.full_like(leaf, number), part.value))
-
-
-def with_grown_weight(part: Part) -> Iterator[Part]:
-    """The part with 1e9 for each of its weights above 0."""
-    if isinstance(part, Mean) and bool((weight_of(part) > 0).any()):
-        weight = weight_of(part)
-        yield Mean(part.value, torch.where(weight > 0, 1e9, weight))
-    elif isinstance(part, Gather):
-        yield from with_weight(1e9, part)
-
-
-def with_norm_times(number: float, part: Part) -> Iterator[Part]:
-    """The part, scaled as a whole, if it holds anything to scale."""
-    values = [leaf for _, leaf in leaves(part.value) if leaf.is_floating_point()]
-    if any(bool((leaf != 0).any()) for leaf in values):
-        yield replace(
-            part,
-            value=tree_map(
-                lambda leaf: leaf * number if leaf.is_floating_point() else leaf, part.value
-            ),
-        )
-
-
-def with_weight_shape(part: Part) -> Iterator[Part]:
-    if isinstance(part, Mean):
-        yield Mean(part.value, torch.ones(weight_of(part).numel() + 1))
-
-
-def with_other_kind(part: Part) -> Iterator[Part]:
-    yield Gather(part.value) if isinstance(part, Sum | Mean) else Sum(part.value)
-
-
-def with_other_name(part: Part) -> Iterator[Part]:
-    yield replace(part, value={"sent": part.value, "not asked for": torch.zeros(())})
 
 
 PARTS: dict[str, tuple[Break, str]] = {

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from support.logit_client import batch_of, client_of, holding
 from support.tiny_federation import Federation, make_federation, make_method
 from support.tiny_runs import make_run
@@ -16,8 +15,6 @@ from torch import Tensor, tensor
 from fedquilt.core.errors import UserError
 from fedquilt.core.payload import Update, addressed
 from fedquilt.core.tree import byte_count, flatten, same_bits
-from fedquilt.data.augmentation.views import Preprocessing, Views, normalise
-from fedquilt.data.client_data import ClientData
 from fedquilt.losses.spread_out import correlation_penalty
 from fedquilt.methods.fedaws import ROWS, FedAwS
 from fedquilt.models.class_rows import minimize_on_sphere
@@ -264,44 +261,3 @@ def test_a_finished_run_has_all_rows(tmp_path: Path) -> None:
 def test_impossible_settings_are_refused() -> None:
     with pytest.raises(UserError, match="nearest must be positive or left out, found 0"):
         FedAwS(nearest=0)
-
-
-def digit_clients() -> Federation:
-    """Ten sites with the images of one handwritten digit each, and no negatives anywhere."""
-    digits = load_digits()
-    images = (tensor(digits.images) * 15.9).to(torch.uint8)[:, None]
-    labels = torch.nn.functional.one_hot(tensor(digits.target), 10).to(torch.uint8)
-    clients = {}
-    for digit in range(10):
-        rows = (labels[:1200, digit] == 1).nonzero().flatten()
-        name = f"site-{digit}"
-        clients[name] = ClientData(name, images, rows, labels[rows], labels[rows] == 1)
-    task = replace(
-        make_federation(rounds=30).task,
-        classes=tuple(str(digit) for digit in range(10)),
-        clients=tuple(clients),
-        preprocessing=Preprocessing(views=Views(weak="plain"), mean=(0.5,), std=(0.5,)),
-    )
-    return Federation(task, clients)
-
-
-@pytest.mark.slow
-def test_positives_alone_are_worse_than_random_rows_and_those_than_spread_ones() -> None:
-    """The paper's order of B1, B2 and FedAwS: 0.39, 0.70 and 0.86 were measured on 597 images."""
-    federation = digit_clients()
-    data = federation.clients["site-0"]
-    images = normalise(data.images[1200:], (0.5,), (0.5,))
-    truth = tensor(load_digits().target)[1200:]
-    accuracy = []
-    for variant in ("positives-only", "random-rows", None):
-        settings = {} if variant is None else FedAwS.variants[variant]
-        method = make_method("fedaws", **settings)
-        training = replace(method.training, optimizer="sgd", lr=0.3, steps=1, batch_size=32)
-        method = replace(method, training=training)
-        fitted = federation.fitted(method)
-        weights = fitted.train(method)["weights"]
-        logits = Workspace.of(fitted.task, CPU).forward(weights, images).logits
-        accuracy.append((logits.argmax(1) == truth).float().mean().item())
-    alone, random, spread = accuracy
-    assert alone + 0.1 < random
-    assert random + 0.05 < spread

@@ -7,129 +7,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.pixel_logits import make_batch, make_local
-from torch import Tensor, tensor
+from support.half_known_client import HALF_KNOWN, half_known_client
+from support.pixel_logits import make_batch
+from torch import tensor
 
-from fedquilt.core.tree import Weights
 from fedquilt.data.batches import Batch
 from fedquilt.losses.pseudo_labels import NO_TAG
 from fedquilt.methods.fedlsm import FedLSM
-from fedquilt.models.network import Layout, Output
-from fedquilt.training.method import Local, Method
+from fedquilt.models.network import Layout
 
 LN2, LN3 = math.log(2), math.log(3)
-HALF_KNOWN = tensor([[True, False]] * 2)
-LABELS = tensor([[1, 9], [0, 9]])  # the nines must not be read
-WEIGHT = tensor([3.0, 1.0])
-
-
-def _client(
-    method: Method, known: Tensor = HALF_KNOWN, labels: Tensor = LABELS, weight: Tensor = WEIGHT
-) -> Local:
-    local = make_local(method, known, labels, class_weight=weight)
-    local.state = method.begin(local)
-    return local
-
-
-def _ranked(method: Method, logits: Tensor, known: Tensor) -> Local:
-    """A client whose received model gives these logits, of images that are not augmented."""
-    local = _client(method, known, torch.zeros_like(logits))
-
-    def predict(weights: Weights, view: str) -> Output:
-        assert weights is local.received["weights"]
-        assert view == "plain"
-        return Output(logits, logits)
-
-    local.predict = predict
-    return local
-
-
-COLUMN = tensor([0.0, 1, -2, 3, -4, 5, -6, 7, -8, 9])  # increasingly certain
-
-
-def test_pools_by_the_entropy_of_missing_labels() -> None:
-    method = FedLSM(uncertain_images=3, certain_images=4)
-    known = tensor([[True, False]] * 10)
-    logits = torch.stack((COLUMN.flip(0), COLUMN), 1)
-    main, uncertain, certain = method.pools(_ranked(method, logits, known))
-    rows = [pool.rows.tolist() for pool in (main, uncertain, certain)]
-    assert sorted(rows[1]) == [0, 1, 2]
-    assert sorted(rows[2]) == [6, 7, 8, 9]
-    assert sorted(rows[0]) == [3, 4, 5, 6, 7, 8, 9]  # the certain ones train here too
-    # 64 images a step, of which the three uncertain ones can make three mixtures at a time.
-    assert [pool.batch_size for pool in (main, uncertain, certain)] == [61, 3, 3]
-    assert uncertain.whole
-    assert certain.whole
-    assert (main.views, uncertain.views) == (("strong", "weak"), ("plain",))
-
-    shifted = torch.where(known, logits * 7 - 1, logits)  # the annotated column does not matter
-    again = method.pools(_ranked(method, shifted, known))
-    assert [pool.rows.tolist() for pool in again] == rows
-
-
-def test_the_public_codes_entropy_ranks_differently() -> None:
-    # 0.9 and 0.3: in bits 0.469 and 0.881; -p ln p is 0.095 and 0.361; 0.6: 0.971 and 0.306.
-    logits = torch.logit(tensor([[0.9], [0.3], [0.6]])).expand(3, 2)
-    for entropy, most in (("binary", 2), ("one_sided", 1)):
-        method = FedLSM(uncertain_images=1, certain_images=1, entropy=entropy)
-        local = _ranked(method, logits, tensor([[True, False]] * 3))
-        _, uncertain, certain = method.pools(local)
-        assert uncertain.rows.tolist() == [most]
-        assert certain.rows.tolist() == [0]
-
-
-def test_images_of_one_class_are_ranked_over_all_classes() -> None:
-    method = FedLSM(uncertain_images=1, certain_images=1, labels="single")
-    logits = tensor([[0.0, 0.0], [9.0, -9.0], [1.0, -1.0]])  # log-odds of both shares
-    _, uncertain, certain = method.pools(_ranked(method, logits, tensor([[True, False]] * 3)))
-    assert (uncertain.rows.tolist(), certain.rows.tolist()) == ([0], [1])
-
-
-def test_a_random_ranking_ignores_the_logits() -> None:
-    method = FedLSM(uncertain_images=2, certain_images=2, entropy="random")
-    known = torch.zeros(8, 2, dtype=torch.bool)
-    local = make_local(method, known, torch.zeros(8, 2), class_weight=torch.ones(2))
-    local.predict = None  # type: ignore[assignment]  # not asked for
-    local.state = {**local.state, "teacher": {}}
-    orders = set()
-    for seed in range(5):
-        local.generator.manual_seed(seed)
-        _, uncertain, certain = method.pools(local)
-        assert uncertain.rows is not None
-        assert certain.rows is not None
-        found = (*uncertain.rows.tolist(), *certain.rows.tolist())
-        assert len(set(found)) == 4
-        orders.add(found)
-    assert len(orders) > 1
-
-
-@pytest.mark.parametrize(("count", "sizes"), [(10, (8, 2, 8)), (4, (0, 0, 0)), (1, (0, 0, 0))])
-def test_small_clients_have_small_pools(count: int, sizes: tuple[int, int, int]) -> None:
-    """Of 10 images 2 are uncertain and 8 certain; of 4 none is uncertain, so none is mixed."""
-    method = FedLSM()
-    pools = method.pools(_ranked(method, COLUMN[:count, None].expand(-1, 2), _known(count)))
-    if not sizes[1]:
-        assert [(pool.rows, pool.batch_size, pool.views) for pool in pools] == [
-            (None, 64, ("strong", "weak"))
-        ]
-    else:
-        assert tuple(len(pool.rows) for pool in pools) == sizes
-        assert [pool.batch_size for pool in pools] == [62, 2, 2]
-
-
-def _known(count: int) -> Tensor:
-    return tensor([[True, False]] * count)
-
-
-@pytest.mark.parametrize("off", [{"mixing_strength": 0.0}, {"mixed_images": 0}])
-def test_without_mixtures_all_images_train_equally(off: dict[str, float]) -> None:
-    method = FedLSM(**off)
-    (pool,) = method.pools(_ranked(method, COLUMN[:, None].expand(-1, 2), _known(10)))
-    assert (pool.rows, pool.batch_size) == (None, 64)
 
 
 def test_without_missing_labels_there_is_no_teacher_and_one_view() -> None:
-    local = _client(FedLSM(), torch.ones_like(HALF_KNOWN), tensor([[1, 0], [0, 1]]))
+    local = half_known_client(FedLSM(), torch.ones_like(HALF_KNOWN), tensor([[1, 0], [0, 1]]))
     assert "teacher" not in local.state
     (pool,) = FedLSM().pools(local)
     assert (pool.rows, pool.views) == (None, ("strong",))
@@ -142,12 +33,12 @@ def test_without_missing_labels_there_is_no_teacher_and_one_view() -> None:
 
 def test_single_labels_are_missing_where_the_positive_is() -> None:
     method = FedLSM(labels="single")
-    assert "teacher" not in _client(method, HALF_KNOWN, tensor([[1, 9], [1, 9]])).state
-    assert "teacher" in _client(method).state
+    assert "teacher" not in half_known_client(method, HALF_KNOWN, tensor([[1, 9], [1, 9]])).state
+    assert "teacher" in half_known_client(method).state
 
 
 def test_loss_and_counts_by_hand() -> None:
-    local = _client(FedLSM())
+    local = half_known_client(FedLSM())
     # The teacher predicts 0.9, so 1, and 0.5, so nothing; the annotated class is not filled in.
     weak = tensor([[-50.0, 2 * LN3], [-50.0, 0.0]])
     loss, local.state = FedLSM().step_loss(local, make_batch(local, torch.zeros(2, 2), weak))
@@ -163,7 +54,7 @@ def test_an_unconfident_teacher_fills_in_nothing() -> None:
     """All probabilities lie between the thresholds: only annotated labels train and count."""
     losses = []
     for missing in (0.0, 5.0):  # the student's logits where labels are missing
-        local = _client(FedLSM())
+        local = half_known_client(FedLSM())
         strong = tensor([[0.0, missing], [0.0, missing]])
         weak = torch.logit(tensor([[0.5, 0.84], [0.5, 0.02]]))
         batch = make_batch(local, strong, weak)
@@ -191,7 +82,7 @@ def _mixture_loss(
 
     In the other class, row 0 is annotated as 1 and row 1 as 0.
     """
-    local = _client(method)
+    local = half_known_client(method)
     whole = make_batch(local, torch.zeros(2, 2), torch.zeros(2, 2))
 
     def image(row: int, logit: float) -> Batch:
@@ -243,7 +134,7 @@ def test_mixtures_of_images_of_one_class_by_hand() -> None:
 
 def test_released_loss_by_hand() -> None:
     method = FedLSM(**FedLSM.variants["released"])
-    local = _client(method)
+    local = half_known_client(method)
     strong = tensor([[0.0, 0.0], [0.0, LN3]])
     weak = tensor([[0.0, 2 * LN3], [0.0, 0.0]])
     loss, local.state = method.step_loss(local, make_batch(local, strong, weak))
@@ -254,7 +145,7 @@ def test_released_loss_by_hand() -> None:
 
 def test_single_label_loss_by_hand() -> None:
     method = FedLSM(labels="single", thresholds=(0.01, 0.95))
-    local = _client(method, labels=tensor([[1, 9], [0, 9]]), weight=torch.ones(2))
+    local = half_known_client(method, labels=tensor([[1, 9], [0, 9]]), weight=torch.ones(2))
     strong = tensor([[0.0, 0.0], [-LN3, LN3]])
     sure, unsure = tensor([[-9.0, 9.0], [-9.0, 9.0]]), tensor([[-9.0, 9.0], [-1.0, 1.0]])
     # The first image is annotated as class 0: ln 2. The second becomes class 1: -ln 3/4.
@@ -282,7 +173,7 @@ def test_numbers_of_the_card() -> None:
 
 def test_a_round_begins_without_last_rounds_labels_and_counts() -> None:
     method = FedLSM()
-    local = _client(method)
+    local = half_known_client(method)
     weak = tensor([[0.0, 9.0], [0.0, 9.0]])
     _, local.state = method.step_loss(local, make_batch(local, torch.zeros(2, 2), weak))
     assert local.state["tags"][:, 1].tolist() == [1, 1]
@@ -294,7 +185,7 @@ def test_a_round_begins_without_last_rounds_labels_and_counts() -> None:
 
 def test_the_teachers_batch_norm_statistics_are_the_students() -> None:
     method = FedLSM(teacher_decay=0.75)
-    local = _client(method)
+    local = half_known_client(method)
     local.layout = Layout(body=("shift",), head=(), buffers=("mean",))
     local.model.register_buffer("mean", tensor([8.0]))
     local.state["teacher"] = {"shift": tensor([0.0]), "mean": tensor([0.0])}
@@ -307,7 +198,7 @@ def test_the_teachers_batch_norm_statistics_are_the_students() -> None:
 
 def test_teacher_starts_from_the_received_model_and_lags_behind() -> None:
     method = FedLSM()
-    local = _client(method)
+    local = half_known_client(method)
     local.received["weights"]["shift"] += 1.0
     local.state = method.begin(local)  # whatever there was before
     with torch.no_grad():

@@ -1,0 +1,29 @@
+"""Files stay short enough to be read in one go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("src", "tests", "benchmarks", "docs")
+LONGEST, LONGEST_METHOD = 300, 120
+LARGE_METHODS = {"fedmlp.py": 159, "fedlsm.py": 159}  # several stages or components each
+
+
+def line_count(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_file_is_long(folder: str) -> None:
+    counts = {path: line_count(path) for path in (ROOT / folder).rglob("*.py")}
+    assert {path: count for path, count in counts.items() if count > LONGEST} == {}
+
+
+def test_a_method_fits_on_two_screens() -> None:
+    files = sorted((ROOT / "src" / "fedquilt" / "methods").glob("*.py"))
+    assert files
+    allowed = {path: LARGE_METHODS.get(path.name, LONGEST_METHOD) for path in files}
+    assert [path for path in files if line_count(path) > allowed[path]] == []

@@ -266,7 +266,7 @@ ROWS: dict[tuple[str, str], tuple[Settings, Mapping[str, Settings]]] = {
     ("fedlgt/table3", "pascal-voc"): (EVEN, lgt_rows()),
     ("fedlgt/table4", "flair"): (LGT | USERS, LGT_ABLATION),
 }
-COLUMNS = {  # what a column changes
+COLUMNS: dict[str, dict[str, Any]] = {  # what a column changes
     "fednca-ml/table3": {"beta-0.05": 0.05, "beta-0.01": 0.01},
     "fednca-ml": {"beta-0.5": 0.5, "beta-0.1": 0.1},
     "fedmlp": {f"missing-{count}": count for count in (1, 2, 3, 4, 5, 7)},

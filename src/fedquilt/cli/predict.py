@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from fedquilt.cli.console import Notes, note, print_json, results, say
 from fedquilt.cli.decision_options import GivenThresholds, given_thresholds
+from fedquilt.cli.drawn_maps import DrawnMaps, most_likely
 from fedquilt.cli.options import (
     AsJson,
     Client,
@@ -30,16 +31,12 @@ from fedquilt.reports.style import UNDEFINED, percent
 from fedquilt.reports.tables import new_table
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedquilt.reports.class_map_picture import MapKind
     from fedquilt.reports.prediction_file import PredictionFile
     from fedquilt.runs.predictions import FileBatch
     from fedquilt.runs.trained_models import TrainedModels
 
 MANY = 20  # so many errors are listed, the others counted
 UNLIKE = "unlike the training images, by its {}: the numbers below may not hold for it"
-MANY_CLASSES = 24  # so many are shown and drawn per image: the most probable
 
 Images = Annotated[
     list[str],
@@ -98,7 +95,7 @@ def predict(
     for line in listing.notes:
         note(line)
     batches = predict_files(models, listing.paths, client=client, threshold=given, device=device)
-    drawing = _Drawing(models, client, device, explain, attention)
+    drawing = DrawnMaps(models, client, device, explain, attention)
     shown = _Shown(to_screen=out is None and not as_json, keep=as_json)
     try:
         with target as file:
@@ -206,60 +203,9 @@ class _Shown:
         raise typer.Exit(1)
 
 
-@dataclass(frozen=True)
-class _Drawing:
-    """Draws the maps that were asked for."""
-
-    models: TrainedModels
-    client: str | None
-    device: str
-    explain: Path | None
-    attention: Path | None
-
-    def __post_init__(self) -> None:
-        if self.explain is not None and self.explain == self.attention:
-            raise UserError("--explain and --attention name the same folder; give two folders")
-
-    def draw(self, batch: FileBatch) -> Iterator[tuple[str, Path]]:
-        """Yield what is shown and the file of each picture."""
-        if self.explain is None and self.attention is None:
-            return
-        from fedquilt.reports.class_map_picture import ATTENTION, HEAT
-
-        if self.explain is not None:
-            maps = self.models.heat_maps(batch.pixels, self.client, self.device)
-            yield from self._draw(batch, maps, HEAT, self.explain)
-        if self.attention is not None:
-            maps = self.models.attention(batch.pixels, self.client, self.device)
-            shares = maps * maps.shape[2] * maps.shape[3]
-            yield from self._draw(batch, shares, ATTENTION, self.attention)
-
-    def _draw(
-        self, batch: FileBatch, maps: Tensor, kind: MapKind, folder: Path
-    ) -> Iterator[tuple[str, Path]]:
-        from fedquilt.reports.class_map_picture import save_class_maps
-
-        prediction = batch.prediction
-        images = zip(batch.positions(), prediction.images, prediction.by_image())
-        for number, (position, image, rows) in enumerate(images):
-            drawn = folder / f"{position + 1}-{Path(image).stem}.png"  # two may share a name
-            likely = _most_likely(rows)
-            place = {row["class"]: position for position, row in enumerate(rows)}
-            chosen = maps[number][[place[row["class"]] for row in likely]]
-            titles = [_title(row) for row in likely]
-            save_class_maps(batch.pixels[number], chosen, titles, drawn, kind)
-            yield kind.what, drawn
-
-
 def _is_unlike(rows: list[dict[str, Any]]) -> bool:
     """Whether an image is flagged; rows are empty for a file that could not be read."""
     return bool(rows) and rows[0]["unlike_training"] not in (None, "no")
-
-
-def _title(row: Mapping[str, Any]) -> str:
-    """Class, probability, decision and threshold, in two lines."""
-    limit = "" if row["threshold"] is None else f", from {percent(row['threshold'])} %"
-    return f"{row['class']}: {percent(row['probability'])} %\n{row['decision']}{limit}"
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
@@ -271,7 +217,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
         table.add_column(f"{name} (%)", justify="right")
     table.add_column("")
     styles = {"present": "bold", "absent": "dim"}
-    likely = _most_likely(rows)
+    likely = most_likely(rows)
     for row in likely:
         verdict = Text(row["decision"], style=styles.get(row["decision"], "italic"))
         table.add_row(Text(row["class"]), *(percent(row[name]) for name in shown), verdict)
@@ -279,14 +225,6 @@ def _table(rows: list[dict[str, Any]]) -> Table:
         more = f"... {len(rows) - len(likely):,} less probable, with --out FILE"
         table.add_row(Text(more, style="dim"))
     return table
-
-
-def _most_likely(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """All classes in their order or, of many, the most probable, which come first."""
-    if len(rows) <= MANY_CLASSES:
-        return rows
-    ranked = sorted(rows, key=lambda row: -row["probability"])
-    return ranked[:MANY_CLASSES]
 
 
 def _one_threshold(rows: list[dict[str, Any]]) -> float | None:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from fedquilt.cli import predict
+from fedquilt.cli.drawn_maps import most_likely
 from fedquilt.core.shown_text import named_few
 from fedquilt.data.checks.annotation_map import annotation_warnings, build_annotation_map
 from fedquilt.reports import run_pictures
@@ -143,6 +143,6 @@ def test_warnings_of_one_kind_are_counted():
 
 def test_most_likely_classes_come_first():
     rows = [{"class": name, "probability": place / MANY} for place, name in enumerate(CLASSES)]
-    shown = predict._most_likely(rows)
+    shown = most_likely(rows)
     assert [row["class"] for row in shown[:2]] == ["class 1627", "class 1626"]
     assert len(shown) == 24

@@ -25,17 +25,10 @@ CORE = (
 )
 TRAINING = (
     *("privacy_settings", "task", "provenance", "contribution", "parts", "activity", "advice"),
-<<<<<<< HEAD
     *("local_training", "local_optimizer", "server_optimizer", "method", "averaging"),
     *("pooled_statistics", "warm_up", "prototype_averaging", "uncertain_mixing", "own_rows"),
     *("whole_models", "private_training", "client_step", "noise_plan", "private_step", "client"),
-    *("agreed_bounds", "agreed_scales", "model_checks", "rounds"),
-=======
-    *("local_training", "local_optimizer", "server_optimizer", "method", "averaging", "warm_up"),
-    *("prototype_averaging", "uncertain_mixing", "own_rows", "whole_models"),
-    *("private_training", "client_step", "noise_plan", "private_step", "client"),
     *("agreed_bounds", "agreed_scales", "model_checks", "fixed_buffers", "rounds"),
->>>>>>> ed40a9a (feat(core): send changes rounded or the largest only, keep fixed buffers)
 )
 ORDERED = {"core": CORE, "training": TRAINING}
 

@@ -221,16 +221,13 @@ class Study:
                 "not sent, and sites of a study have no file with them; use 'all', or run a "
                 "simulation"
             )
-<<<<<<< HEAD
         if self.recipe.privacy.training:
             check_private_training(method, self.task)
-=======
         if self.recipe.payload != AS_THEY_ARE:
             raise UserError(
                 "[payload] is for simulations: what sites of a study send is agreed number by "
                 "number; leave the table out"
             )
->>>>>>> ed40a9a (feat(core): send changes rounded or the largest only, keep fixed buffers)
         if self.recipe.robust.alarm is not None and not self.evaluate_on_server:
             raise UserError(
                 "robust.alarm needs images that the server can test on: set evaluate_on_server = "

@@ -236,11 +236,9 @@ class WeightedAveraging(Method):
 
     def class_weight(self, local: Local) -> Tensor:
         """Return w_c, (C,)."""
-        if self.positive_weight_from == "population":
-            weight: Tensor = local.received["class_weight"]
-            return weight
-        own: Tensor = local.state["positive_weight"]
-        return own
+        of_all = self.positive_weight_from == "population"
+        weight: Tensor = local.received["class_weight"] if of_all else local.state["positive_weight"]
+        return weight
 
     def supervision(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the labels and the mask of the supervised entries."""

@@ -236,8 +236,8 @@ class WeightedAveraging(Method):
 
     def class_weight(self, local: Local) -> Tensor:
         """Return w_c, (C,)."""
-        of_all = self.positive_weight_from == "population"
-        weight: Tensor = local.received["class_weight"] if of_all else local.state["positive_weight"]
+        sent = self.positive_weight_from == "population"
+        weight: Tensor = local.received["class_weight"] if sent else local.state["positive_weight"]
         return weight
 
     def supervision(self, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -141,7 +141,14 @@ def test_a_repeated_round_costs_nothing_and_new_noise_is_refused(name: str, tmp_
         frozen = update_of(answer)
         assert not weight_of(frozen["prototypes"]).any()
         assert asked.ledger(site).spent(DELTA, "image") <= 5.0 * (1 + 1e-6)
-    assert "epsilon" not in (tmp_path / site / "audit.jsonl").read_text() or name == IN_TRAINING
+    lines = [
+        json.loads(each) for each in (tmp_path / site / "audit.jsonl").read_text().splitlines()
+    ]
+    charged = [line["epsilon"] for line in lines if line["event"] == "charged"]
+    assert charged == sorted(charged)
+    assert charged[-1] == pytest.approx(5.0, rel=0.01)
+    rested = [line["reason"] for line in lines if line["event"] == "rested"]
+    assert len(rested) == (name == ON_PARTS)
 
 
 def test_a_sites_policy_limits_noise_over_all_studies(tmp_path: Path) -> None:

@@ -85,7 +85,9 @@ class SiteClient:
             self._task, self._workspace, self._policy, data, study.recipe.evaluation
         )
         budget = Budget(study, memory.ledger, self._policy.max_epsilon, memory.earlier)
-        self._noise = SiteNoise(self._task, self._data, budget, memory.folder, SystemNoise)
+        self._noise = SiteNoise(
+            self._task, self._data, budget, memory.folder, audit_log, SystemNoise
+        )
         self._handlers: dict[str, Callable[[Message], Answer]] = {
             SURVEY: self._survey,
             TRAIN: self._train,

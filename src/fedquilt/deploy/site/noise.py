@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedquilt.core.atomic_files import write_bytes
-from fedquilt.core.noise import Draws, SystemNoise
+from fedquilt.core.noise import Draws
 from fedquilt.core.payload import Update
 from fedquilt.data.client_data import ClientData
+from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.protocol.message_bounds import BadMessage
 from fedquilt.deploy.protocol.messages import pack, unpack, update_message, update_of
 from fedquilt.deploy.site.answers import RefusedRequest
@@ -74,9 +75,10 @@ class SiteNoise:
         data: ClientData,
         budget: Budget,
         folder: Path,
-        draws: Draws = SystemNoise,
+        audit_log: AuditLog,
+        draws: Draws,
     ) -> None:
-        self.draws = draws
+        self._draws, self._audit_log = draws, audit_log
         self._method, self._task, self._data = budget.study.recipe.method, task, data
         self._budget, self._folder = budget, folder
 
@@ -100,16 +102,17 @@ class SiteNoise:
         private = self._private_charges(round_index, ())
         self._require(private)
         parts = self._part_charges(round_index)
-        pays = self._budget.why_not(parts) is None
+        spent = self._budget.why_not(parts)
+        pays = spent is None
         if not pays:
-            log.warning("%s: the agreed parts rest", self._budget.why_not(parts))
+            self._record("rested", round_index, reason=spent)
         noised = with_noisy_parts(
             self._method,
             self._task,
             self._data,
             make(),
             round_index,
-            self.draws,
+            self._draws,
             may_release=pays,
         )
         update = release(noised)
@@ -120,8 +123,13 @@ class SiteNoise:
             charges = [*(parts if pays else ()), self.open_charge(rest, round_index)]
         self._budget.ledger.charge(charges, lambda: self._require(charges))
         if self._task.privacy.adds_noise:
+            self._record("charged", round_index, epsilon=round(self._budget.spent(), 4))
             write_bytes(path, pack(update_message({"asked": question}, update)))
         return update
+
+    def _record(self, event: str, round_index: int, **facts: object) -> None:
+        study = self._budget.study.hash
+        self._audit_log.record(event, study=study, round=round_index, **facts)
 
     def note(self, update: Update, round_index: int) -> None:
         """Write into the ledger what leaves without noise."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Annotated, Any
 
 import typer
@@ -29,15 +30,28 @@ from fedquilt.cli.console import show_error
 from fedquilt.core.errors import UserError
 from fedquilt.core.version import VERSION
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
 
 class Commands(TyperGroup):
-    """Shows a UserError as a message with exit code 1; other errors keep their traceback."""
+    """Shows a UserError, and a full disk, with exit code 1; other errors keep their traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except UserError as error:
             show_error(error)
+            raise typer.Exit(1) from None
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            place = f" ({error.filename})" if error.filename else ""
+            show_error(
+                UserError(
+                    f"the disk is full{place}; make room and repeat the command: files are "
+                    "replaced by whole ones only"
+                )
+            )
             raise typer.Exit(1) from None
 
 

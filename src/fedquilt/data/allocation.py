@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +16,7 @@ from torch import Tensor
 
 from fedquilt.core.atomic_files import write_bytes
 from fedquilt.core.errors import UserError
+from fedquilt.core.parsed_text import UNREADABLE, parse_json
 from fedquilt.data.annotations import ANNOTATIONS
 from fedquilt.data.annotations.rules import Annotation
 from fedquilt.data.dataset import LabelView
@@ -26,7 +25,6 @@ from fedquilt.data.partitions.partition import Assignment, Partition
 
 FORMAT = "fedquilt allocation 1"
 ARRAYS = {"indices": "<i8", "known": "u1", "validation": "u1"}  # with the dtypes that are hashed
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +120,7 @@ class Allocation:
         """Read a file written by :meth:`save` and verify its hash."""
         try:
             with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                header, stored = json.loads(str(file["header"])), str(file["hash"])
+                header, stored = parse_json(str(file["header"])), str(file["hash"])
                 arrays = {name: file[name] for name in ARRAYS if name in file}
                 allocation = cls._from_arrays(header, arrays)
         except FileNotFoundError:

@@ -6,7 +6,6 @@ import hashlib
 import ipaddress
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +14,7 @@ from typing import Any, Literal
 
 from fedquilt.core.compact_payload import AS_THEY_ARE
 from fedquilt.core.errors import UserError, nearest
+from fedquilt.core.parsed_text import parse_table
 from fedquilt.core.settings import added, plain, read
 from fedquilt.core.shown_text import shown
 from fedquilt.data.augmentation.views import Preprocessing
@@ -251,7 +251,7 @@ def read_study(path: Path) -> Study:
     """Read a study from TOML or JSON; its ``recipe`` is a table or the path of a recipe file."""
     try:
         text = path.read_text(encoding="utf-8")
-        settings = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        settings = parse_table(text, path.suffix)
     except OSError as error:
         raise UserError(f"the study {path} cannot be read: {error.strerror}") from error
     except ValueError as error:  # not JSON, not TOML, or not text

@@ -18,6 +18,7 @@ from typing import Any
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.gaussian_accountant import GaussianRelease, epsilon_of
+from fedquilt.core.parsed_text import parse_json
 from fedquilt.training.privacy_settings import Unit
 
 LEDGER_FILE = "privacy-ledger.jsonl"  # in a site's work folder
@@ -105,7 +106,7 @@ class PrivacyLedger:
             return last, charges
         for number, line in enumerate(found[: _whole(found)].decode("utf-8").splitlines(), 1):
             try:
-                content: dict[str, Any] = json.loads(line)
+                content: dict[str, Any] = parse_json(line)
                 if content.pop("before") != last:
                     raise ValueError("it does not follow from the line before")
                 charges.append(Charge(**content | {"parts": tuple(content["parts"])}))

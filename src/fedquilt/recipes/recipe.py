@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from fedquilt.core.compact_payload import AS_THEY_ARE, PayloadOptions
 from fedquilt.core.errors import UserError
 from fedquilt.core.fixed_point import Summation
 from fedquilt.core.own_code import remember
+from fedquilt.core.parsed_text import parse_table, parse_toml
 from fedquilt.core.robust import NOT_ROBUST, Robust
 from fedquilt.core.settings import Tables, added, plain, read
 from fedquilt.data.annotations import ANNOTATIONS
@@ -116,15 +116,11 @@ def read_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 def read_settings(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
-        settings: dict[str, Any] = (
-            json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-        )
+        settings = parse_table(text, path.suffix)
     except OSError as error:
         raise UserError(f"the recipe {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # not TOML, not JSON, or not text
         raise UserError(f"the recipe {path} is not valid {path.suffix[1:]}: {error}") from error
-    if not isinstance(settings, dict):
-        raise UserError(f"the recipe {path} must be a table of settings")
     return _anchored(settings, path.resolve().parent)
 
 
@@ -150,8 +146,8 @@ def _value(text: str) -> Any:
     if text == "none":
         return None
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return parse_toml(f"value = {text}")["value"]
+    except ValueError:
         return text
 
 

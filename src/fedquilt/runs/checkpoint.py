@@ -12,6 +12,7 @@ from typing import Any
 
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.errors import UserError
+from fedquilt.core.parsed_text import parse_json
 from fedquilt.core.processes import ONE_PROCESS, Processes, is_first
 from fedquilt.core.tree import Weights
 from fedquilt.runs.object_store import DamagedObject, ObjectStore
@@ -151,7 +152,7 @@ def _round_of(path: Path) -> int:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text())
+        content = parse_json(path.read_text())
         digest = content.pop("digest")
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise DamagedObject(f"it cannot be read: {error}") from error

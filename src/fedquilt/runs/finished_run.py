@@ -35,7 +35,7 @@ from fedquilt.runs.fitted_decisions import (
 )
 from fedquilt.runs.model_json import Which
 from fedquilt.runs.predictions import Prediction, predict_tensor
-from fedquilt.runs.result_tables import with_tables
+from fedquilt.runs.result_tables import read_result
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.scores import Scores, read_scores, write_scores
 from fedquilt.runs.trained_models import TrainedModels
@@ -102,7 +102,7 @@ class Run:
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        return with_tables(self.folder.read_json(self.folder.result), self.path)
+        return read_result(self.folder.read_json(self.folder.result), self.path)
 
     @cached_property
     def allocation(self) -> Allocation:

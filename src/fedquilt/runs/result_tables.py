@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,12 @@ import numpy as np
 
 from fedquilt.core.atomic_files import write_bytes, write_json
 from fedquilt.core.errors import UserError
+from fedquilt.core.parsed_text import UNREADABLE, parse_json
 
 LARGE = 5000  # numbers; with more, they are written as a table
 PLACES = (("annotation_status", "clients"), ("by_site", "reports"), ("by_site", "intervals"))
 TABLE = "table"  # the only key of what stands in ``result.json`` for a table
-DAMAGED = (OSError, ValueError, KeyError, zipfile.BadZipFile)
+NEEDED = ("method", "rounds", "metrics")  # in every result
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
@@ -35,6 +35,17 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
             write_bytes(path.parent / file, pack(rows))
             small[block] = {**small[block], name: {TABLE: file}}
     write_json(path, small)
+
+
+def read_result(stored: Any, folder: Path) -> dict[str, Any]:
+    """Return the content of ``result.json`` with its tables; raise UserError if it is damaged."""
+    missing = [name for name in NEEDED if not isinstance(stored, dict) or name not in stored]
+    if missing:
+        raise UserError(
+            f"{folder / 'result.json'} is damaged: it has no {', '.join(missing)}; "
+            f"write it again with: fedquilt run --out {folder} --resume"
+        )
+    return with_tables(stored, folder)
 
 
 def with_tables(result: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -68,9 +79,9 @@ def unpack(path: Path) -> dict[str, Any]:
     """Return the rows that :func:`pack` was given."""
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
+            header = parse_json(str(file["header"]))
             arrays = {name: file[f"column_{number}"] for number, name in enumerate(header["kinds"])}
-    except DAMAGED as error:
+    except UNREADABLE as error:
         raise UserError(
             f"{path} is damaged or missing ({error}); "
             f"write it again with: fedquilt run --out {path.parent.parent} --resume"
@@ -80,7 +91,7 @@ def unpack(path: Path) -> dict[str, Any]:
     for number, row in enumerate(header["rows"]):
         rows[row] = {}
         for name in header["paths"]:
-            *parents, key = json.loads(name)
+            *parents, key = parse_json(name)
             branch = rows[row]
             for parent in parents:
                 branch = branch.setdefault(parent, {})

@@ -12,6 +12,7 @@ from filelock import FileLock, Timeout
 
 from fedquilt.core.atomic_files import wait_for_disk, write_bytes, write_json
 from fedquilt.core.errors import UserError
+from fedquilt.core.parsed_text import parse_json, parse_records
 from fedquilt.data.allocation import Allocation
 from fedquilt.recipes.recipe import Recipe, recipe_from
 
@@ -87,7 +88,7 @@ class RunFolder:
 
     def read_json(self, path: Path) -> Any:
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            return parse_json(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise UserError(
                 f"{self.path} holds no {path.name}: it is not a run folder, or the run has not "
@@ -200,13 +201,8 @@ class History:
         """Return the records up to the first damaged line, e.g. one cut off by a killed process."""
         if not self._path.exists():
             return []
-        records = []
-        for line in self._path.read_text(encoding="utf-8").splitlines():
-            try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
-        return records
+        text = self._path.read_text(encoding="utf-8", errors="replace")
+        return parse_records(text, "round")
 
     def replace(self, records: Sequence[dict[str, Any]]) -> None:
         """Write these records in place of all: those that no checkpoint holds are repeated."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +20,7 @@ import numpy.typing as npt
 
 from fedquilt.core.atomic_files import write_bytes
 from fedquilt.core.errors import UserError
+from fedquilt.core.parsed_text import UNREADABLE, parse_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 FORMAT = "fedquilt-scores-1"
 MAX_BYTES = 50_000_000  # of logits in one file; a run writes more only on request
-UNREADABLE = (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile)
 Part: TypeAlias = Literal["test", "validation"]
 PARTS: tuple[str, ...] = get_args(Part)
 Logits: TypeAlias = npt.NDArray[np.float32]
@@ -152,7 +151,7 @@ def read_scores(run: Path, part: Part = "test") -> Scores:
         raise UserError(f"{run} holds no scores per image of its {part} part{_advice(run, part)}")
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
+            header = parse_json(str(file["header"]))
             scores = _from_arrays(header, {name: file[name] for name in file.files})
     except UNREADABLE as error:
         raise UserError(f"{path} cannot be read ({error}){_advice(run, part)}") from error

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.errors import UserError
+from fedquilt.core.parsed_text import parse_json
 from fedquilt.data.allocation import Allocation
 from fedquilt.data.augmentation.views import Preprocessing, Views
 from fedquilt.engines.client_states import personal_weights
@@ -72,7 +72,7 @@ def write_stopped_models(folder: RunFolder) -> str:
 
 
 def _task(folder: RunFolder, recipe: Recipe) -> Task:
-    facts: dict[str, Any] = json.loads((folder.checkpoints / NETWORK).read_text(encoding="utf-8"))
+    facts: dict[str, Any] = parse_json((folder.checkpoints / NETWORK).read_text(encoding="utf-8"))
     allocation = Allocation.load(folder.partition)
     channels, height, width = facts["image_shape"]
     spec = recipe.method.model_spec(recipe.model)

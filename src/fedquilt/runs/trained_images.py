@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import io
 import secrets
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +22,11 @@ from torch import Tensor
 
 from fedquilt.core.atomic_files import write_bytes
 from fedquilt.core.errors import UserError
+from fedquilt.core.parsed_text import UNREADABLE
 from fedquilt.data.allocation import Holding
 
 FILE = "trained_images.npz"
 KEY_BYTES, HASH_BYTES = 16, 8
-UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ def test_records_are_read_in_order(tmp_path):
 
 def test_one_line_per_record_for_any_name(tmp_path):
     path = tmp_path / "history.jsonl"
-    record = {"cohort": ["Süd\nOst", "line\u2028separator", "\x85"]}
+    record = {"round": 1, "cohort": ["Süd\nOst", "line\u2028separator", "\x85"]}
     History(path).append(record)
     History(path).append(record)
     assert path.read_text(encoding="utf-8").count("\n") == 2
@@ -81,3 +81,10 @@ def test_cutting_a_missing_history_creates_an_empty_one(tmp_path):
     history.replace(history.read()[:0])
     assert history.read() == []
     assert [path.name for path in tmp_path.iterdir()] == ["history.jsonl"]
+
+
+@pytest.mark.parametrize("odd", ["[]", "null", "{}", "3", '{"a":' * 3000])
+def test_a_line_that_is_no_record_ends_the_history(tmp_path, odd):
+    path = tmp_path / "history.jsonl"
+    path.write_text(f'{{"round": 1}}\n{odd}\n{{"round": 3}}\n')
+    assert History(path).read() == [{"round": 1}]

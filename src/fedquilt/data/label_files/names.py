@@ -15,13 +15,13 @@ some sites translate must be blank at the others, unless its own name is also a 
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from unicodedata import normalize
 
 from fedquilt.core.errors import UserError, nearest
+from fedquilt.core.parsed_text import parse_toml
 from fedquilt.data.problems import Kind, Problems
 
 BAD_NAMES = Kind(
@@ -52,10 +52,10 @@ class LabelNames:
 def read_label_names(path: Path) -> LabelNames:
     """Read the TOML file; ``check_names`` compares it with a label file."""
     try:
-        document = tomllib.loads(normalize("NFC", path.read_text(encoding="utf-8-sig")))
+        document = parse_toml(normalize("NFC", path.read_text(encoding="utf-8-sig")))
     except OSError as error:
         raise UserError(f"the label-name file {path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise UserError(
             f"the label-name file {path} is not valid TOML: {error}; expected lines such as "
             '"Pleural effusion" = "Effusion" under [labels] or [sites."St. Mary".labels]'

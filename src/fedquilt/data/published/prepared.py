@@ -22,6 +22,7 @@ from torch import Tensor
 
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.errors import UserError
+from fedquilt.core.parsed_text import parse_json
 from fedquilt.data.images.cache import cache_lock, open_mapped
 
 LAYOUT_VERSION = 1  # raise it when the layout changes, so that older folders are not used
@@ -71,7 +72,7 @@ def _key(files: Sequence[Path], settings: Mapping[str, Any]) -> str:
 def _open(folder: Path) -> dict[str, Tensor] | None:
     """The arrays of a complete folder; ``None`` if it does not exist or is incomplete."""
     try:
-        shapes = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        shapes = parse_json((folder / MANIFEST).read_text(encoding="utf-8"))
         if any(_file(folder, name).stat().st_size != math.prod(shapes[name]) for name in shapes):
             return None
     except (OSError, ValueError):

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.errors import UserError
+from fedquilt.core.parsed_text import parse_json
 from fedquilt.core.tree import Weights
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.server.result import site_allocation
@@ -60,7 +61,7 @@ class SiteModel:
     def read(self) -> KeptModel | None:
         """Return the model, None before the first round; raise DamagedObject if it was altered."""
         try:
-            card = json.loads(self._card.read_text(encoding="utf-8"))
+            card = parse_json(self._card.read_text(encoding="utf-8"))
             digest = card.pop("digest")
         except FileNotFoundError:
             return None

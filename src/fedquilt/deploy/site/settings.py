@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.parsed_text import parse_toml
 from fedquilt.core.settings import read
 from fedquilt.data.label_files.values import Uncertain
 from fedquilt.privacy.site_policy import SitePolicy
@@ -61,7 +61,7 @@ def open_work_folder(settings: SiteSettings) -> Path:
 def read_site_settings(path: Path) -> SiteSettings:
     """Read site.toml; relative paths in it start at its folder."""
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
+        given = parse_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"the site's settings {path} cannot be read: {error.strerror}") from error
     except ValueError as error:

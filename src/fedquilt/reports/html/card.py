@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.errors import UserError
+from fedquilt.core.parsed_text import parse_table
 from fedquilt.core.settings import read
 from fedquilt.reports.html.run_files import CARD_FILE
 
@@ -71,7 +70,7 @@ def read_card(path: Path) -> Card:
     """Read a card from TOML or JSON, at the top level or in a table ``[card]``."""
     try:
         text = path.read_text(encoding="utf-8")
-        settings = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        settings = parse_table(text, path.suffix)
     except OSError as error:
         raise UserError(f"the card {path} cannot be read: {error.strerror}") from error
     except ValueError as error:  # not JSON, not TOML, or not text

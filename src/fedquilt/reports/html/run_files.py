@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.parsed_text import UNREADABLE, parse_json, parse_records
 from fedquilt.runs.audit_tables import AUDITS
 from fedquilt.runs.other_evaluations import EVALUATIONS
-from fedquilt.runs.result_tables import with_tables
+from fedquilt.runs.result_tables import read_result
 
 CARD_FILE = "card.json"
 
@@ -30,12 +30,12 @@ class RunFiles:
     def result(self) -> dict[str, Any]:
         again = f"finish it with: fedquilt run --out {self.path} --resume"
         stored = self._required("result.json", f"the run is not finished; {again}")
-        return with_tables(stored, self.path)
+        return read_result(stored, self.path)
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
         """One record per round, up to the first damaged line."""
-        return _json_lines(self.path / "history.jsonl")
+        return _json_lines(self.path / "history.jsonl", "round")
 
     @cached_property
     def audit_log(self) -> list[dict[str, Any]]:
@@ -81,17 +81,17 @@ class RunFiles:
         path = self.path / "partition.npz"
         try:
             with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                header, known = json.loads(str(file["header"])), file["known"]
-        except (OSError, ValueError, KeyError) as error:
+                header, known = parse_json(str(file["header"])), file["known"]
+            ends = np.cumsum(header["sizes"])
+            return {
+                "classes": header["classes"],
+                "annotated": {
+                    name: known[end - size : end].any(axis=0).tolist()
+                    for name, size, end in zip(header["names"], header["sizes"], ends)
+                },
+            }
+        except UNREADABLE as error:
             raise UserError(f"{path} cannot be read ({error}); {self._again}") from error
-        ends = np.cumsum(header["sizes"])
-        return {
-            "classes": header["classes"],
-            "annotated": {
-                name: known[end - size : end].any(axis=0).tolist()
-                for name, size, end in zip(header["names"], header["sizes"], ends)
-            },
-        }
 
     @property
     def classes(self) -> list[str]:
@@ -119,7 +119,7 @@ class RunFiles:
         if not path.exists():
             return {}
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = parse_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:  # not JSON, or not text
             raise UserError(f"{path} is damaged ({error}); {self._again}") from error
         if not isinstance(content, dict):
@@ -127,13 +127,7 @@ class RunFiles:
         return content
 
 
-def _json_lines(path: Path) -> list[dict[str, Any]]:
+def _json_lines(path: Path, *needed: str) -> list[dict[str, Any]]:
     if not path.exists():
         return []
-    records = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            records.append(json.loads(line))
-        except ValueError:  # cut short by a crash
-            break
-    return records
+    return parse_records(path.read_text(encoding="utf-8", errors="replace"), *needed)

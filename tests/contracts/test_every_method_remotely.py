@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +24,15 @@ from support.tiny_federation import METHOD_NAMES, make_method
 
 from fedquilt.core.payload import Gather, Mean, Part, Sum, Update, weight_of
 from fedquilt.core.tree import Tree, leaves, same_bits, tree_map
-from fedquilt.deploy.protocol.messages import Message, pack, unpack, update_message, update_of
+from fedquilt.deploy.protocol.messages import (
+    LENGTH_BYTES,
+    MAGIC,
+    Message,
+    pack,
+    unpack,
+    update_message,
+    update_of,
+)
 from fedquilt.deploy.server.unannotated_rows import HEAD, annotated_by, keeps_unannotated_rows
 from fedquilt.deploy.study import Study
 from fedquilt.privacy.unannotated_rows import annotator_parts
@@ -112,6 +121,24 @@ def _valued(update: Update, change: Callable[[torch.Tensor], torch.Tensor]) -> U
     return {**update, name: replace(update[name], value=_first_leaf(update[name].value, change))}
 
 
+def _grown(update: Update) -> Update:
+    """The change of the network, of every sign and place, a hundred times as large."""
+    body = update["body"]
+    return {**update, "body": replace(body, value=tree_map(_hundredfold, body.value))}
+
+
+def _hundredfold(leaf: torch.Tensor) -> torch.Tensor:
+    return leaf * 100 if leaf.is_floating_point() else leaf
+
+
+def _named(reply: bytes, name: str) -> bytes:
+    """The reply with a tensor of this name in place of its tensors."""
+    start = len(MAGIC) + LENGTH_BYTES
+    end = start + int.from_bytes(reply[len(MAGIC) : start], "big")
+    table = json.dumps({name: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    return reply[:end] + len(table).to_bytes(8, "little") + table + bytes(4)
+
+
 def _weighted(update: Update, change: Callable[[torch.Tensor], torch.Tensor]) -> Update:
     """With a changed weight of the training loss, which every method sends, and of the body."""
     changed: dict[str, Part] = dict(update)
@@ -192,6 +219,16 @@ def test_bad_updates_are_refused_by_name_and_leave_no_trace(name: str, tmp_path:
         for kind, (wrong, reason) in FACTS.items()
     }
     whole = round_.replies[LIAR]
+    if "body" in message.facts["parts"]:  # otherwise nothing is sent but the training loss
+        grown = pack(update_message(facts, _grown(update_of(message))))
+        bad["norm x 100"] = grown, "its norm of"
+    bad["deep name"] = _named(whole, "a/" * 100 + "a"), "levels deep"
+    bad["deep and long name"] = _named(whole, "a/" * 3000 + "a"), "at most 1000 characters"
+    bad["a name with an empty part"] = _named(whole, "a//b"), "an empty part"
+    bad["kind of no type"] = (
+        pack(Message({**message.facts, "parts": {"body": {"kind": []}}}, message.tree)),
+        "no valid kind",
+    )
     bad["cut short"] = whole[:-3], "damaged"
     bad["garbage"] = b"\x80\x04garbage", "not a fedquilt message"
     bad["empty"] = b"", "not a fedquilt message"

@@ -19,8 +19,8 @@ def require_flare() -> None:
         )
 
 
-def until_stopped(work: Callable[[], None]) -> None:
-    """Run ``work``; end it cleanly, with exit code 130, on Ctrl-C, SIGTERM or SIGHUP."""
+def until_stopped(work: Callable[[], None], code: int = 130) -> None:
+    """Run ``work``; end it cleanly, with this exit code, on Ctrl-C, SIGTERM or SIGHUP."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -30,4 +30,4 @@ def until_stopped(work: Callable[[], None]) -> None:
     try:
         work()
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        raise typer.Exit(code) from None

@@ -94,20 +94,36 @@ def agree(
 
 
 @app.command()
-def check(kit: KitFolder, settings: Settings, as_json: AsJson = False) -> None:
+def check(
+    kit: KitFolder,
+    settings: Settings,
+    dry: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Also train one step and judge one batch; nothing is sent or kept."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Check kit and data against the study, and show every part that would leave the site."""
     require_flare()
     from fedquilt.deploy.nvflare.site import open_kit
     from fedquilt.deploy.site.check import check_site, leaving_table
+    from fedquilt.deploy.site.dry_run import dry_run
     from fedquilt.deploy.site.settings import read_site_settings
 
-    found = check_site(open_kit(kit), read_site_settings(settings))
-    if as_json:
-        print_json(found.to_dict())
-    else:
+    opened, chosen = open_kit(kit), read_site_settings(settings)
+    found = check_site(opened, chosen)
+    if not as_json:
         for line in found.lines():
             say_line(line)
         results.print(leaving_table(found))
+    tried = dry_run(opened, chosen) if dry and found.is_ok else None
+    if as_json:
+        print_json(found.to_dict() | ({} if tried is None else {"dry_run": tried.to_dict()}))
+    elif tried is not None:
+        for line in tried.lines():
+            say_line(line)
     raise typer.Exit(0 if found.is_ok else 1)
 
 
@@ -118,6 +134,39 @@ def start(kit: KitFolder, settings: Settings) -> None:
     from fedquilt.deploy.nvflare.site import start_site
 
     until_stopped(lambda: start_site(kit, settings, say_line))
+
+
+@app.command()
+def serve(kit: KitFolder, settings: Settings) -> None:
+    """Join as `start` does, as a service: wait for the server as long as it takes."""
+    require_flare()
+    from fedquilt.deploy.nvflare.site import start_site
+
+    until_stopped(lambda: start_site(kit, settings, say_line, waits=True), code=0)
+
+
+@app.command()
+def health(kit: KitFolder, settings: Settings, as_json: AsJson = False) -> None:
+    """Say whether the site takes part; exit code 0, or 3, 4 or 5.
+
+    3: it does not run. 4: it has no connection to the server. 5: it takes part, and its disk, its
+    certificate or its last event needs attention.
+    """
+    require_flare()
+    from fedquilt.deploy.kit import Kit
+    from fedquilt.deploy.nvflare.health import site_health
+    from fedquilt.deploy.site.settings import read_site_settings
+
+    site_kit = Kit(kit.resolve())
+    site_kit.require()
+    found = site_health(site_kit, read_site_settings(settings))
+    if as_json:
+        state = found.state.name.lower()
+        print_json({"state": state, "exit_code": int(found.state), "lines": found.lines})
+    else:
+        for line in found.lines:
+            print_line(line)
+    raise typer.Exit(int(found.state))
 
 
 @app.command()

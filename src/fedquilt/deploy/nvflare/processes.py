@@ -11,6 +11,7 @@ from typing import IO
 import psutil
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.log_files import cut_if_full, set_aside
 from fedquilt.deploy.child_python import (
     NEUTRAL_FOLDER,
     OWNER_ONLY,
@@ -25,7 +26,8 @@ class FlareProcess:
 
     def __init__(self, workspace: Workspace, module: str, config: str, *settings: str) -> None:
         self.log = workspace.log
-        self._file: IO[bytes] = self.log.open("wb")
+        set_aside(self.log)  # why an earlier start failed
+        self._file: IO[bytes] = self.log.open("ab")  # so that it can be emptied
         arguments = ["-m", str(workspace.root), "-s", config]
         arguments += ["--set", "secure_train=true", "config_folder=config", *settings]
         self._process = subprocess.Popen(
@@ -45,7 +47,11 @@ class FlareProcess:
         return self._process.pid
 
     def wait(self, seconds: float) -> int | None:
-        """Return the exit code, or None if the process still runs after ``seconds``."""
+        """Return the exit code, or None if the process still runs after ``seconds``.
+
+        Waiting also keeps the log, which the process and its children write to, from growing.
+        """
+        cut_if_full(self.log)
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -128,6 +134,18 @@ def server_process(workspace: Workspace) -> FlareProcess:
     """Start FLARE's server through our module, which binds it to the study's address."""
     module = "fedquilt.deploy.nvflare.bound_server"
     return FlareProcess(workspace, module, "fed_server.json", "org=coordinator")
+
+
+def is_connected(pid: int, port: int) -> bool:
+    """Return whether a process has an open connection to this port of any machine."""
+    try:
+        connections = psutil.Process(pid).net_connections(kind="tcp")
+    except psutil.Error:
+        return False
+    return any(
+        each.status == psutil.CONN_ESTABLISHED and each.raddr and each.raddr.port == port
+        for each in connections
+    )
 
 
 def listening_addresses(pid: int, port: int) -> set[str]:

@@ -24,7 +24,7 @@ from nvflare.fuel.flare_api.flare_api import new_secure_session
 from nvflare.fuel.hci.proto import MetaKey, MetaStatusValue
 
 from fedquilt.core.errors import UserError
-from fedquilt.core.shown_text import LOG_FORMAT, EscapedFormatter
+from fedquilt.core.log_files import rotating_log
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.nvflare.job import RESULT, TOPIC
 from fedquilt.deploy.nvflare.provision import coordinator_name
@@ -53,8 +53,7 @@ class Session:
         self._connection: FlareSession | None = None
         self._workspace = Workspace.of_kit(kit)
         kit.work.mkdir(exist_ok=True)
-        self._log = logging.FileHandler(kit.work / "coordinator.log")
-        self._log.setFormatter(EscapedFormatter(LOG_FORMAT))
+        self._log = rotating_log(kit.work / "coordinator.log")
         logging.getLogger().addHandler(self._log)  # FLARE's loggers have no common parent
 
     def __enter__(self) -> Session:

@@ -7,6 +7,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from fedquilt.core.errors import UserError
@@ -14,7 +15,8 @@ from fedquilt.core.shown_text import shown
 from fedquilt.deploy.audit_chain import AUDIT_FILE, read_events
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.nvflare.amending import check_amendments
-from fedquilt.deploy.nvflare.processes import FlareProcess, claim, site_process
+from fedquilt.deploy.nvflare.health import FAILURES, HealthNotes
+from fedquilt.deploy.nvflare.processes import FlareProcess, claim, is_connected, site_process
 from fedquilt.deploy.nvflare.seal import check_seal, expiry_note
 from fedquilt.deploy.nvflare.workspace import Workspace, write_site_workspace
 from fedquilt.deploy.site.settings import (
@@ -25,10 +27,10 @@ from fedquilt.deploy.site.settings import (
 )
 from fedquilt.deploy.study import ServerAddress
 
-FAILURES = ("failed", "refused", "damaged", "data changed")  # events of the site's audit log
 REGISTERED = "Successfully registered client"
 MAX_STARTS = 5  # of FLARE's client within RESTART_SECONDS
 RESTART_SECONDS = 300.0
+TRY_SECONDS = 10.0  # of one try to reach the server, by a site that waits for it
 REASON = re.compile(r"refused|denied|not allowed|error|unauthenticated|fail", re.IGNORECASE)
 
 
@@ -41,20 +43,25 @@ def open_kit(folder: Path) -> Kit:
     return kit
 
 
-def start_site(folder: Path, settings_path: Path, say: Callable[[str], None]) -> None:
-    """Take part in the study until interrupted; all FLARE processes end with it."""
+def start_site(
+    folder: Path, settings_path: Path, say: Callable[[str], None], *, waits: bool = False
+) -> None:
+    """Take part in the study until interrupted; all FLARE processes end with it.
+
+    A site that ``waits`` for its server does so however long it takes, as a service has to.
+    """
     kit, settings = open_kit(folder), read_site_settings(settings_path)
     open_work_folder(settings)
     if (note := expiry_note(kit)) is not None:
         say(note)
     study, site = kit.study(), kit.role()
     workspace = Workspace.of_site(Path(settings.work_folder), study, site)
-    organisation = study.site(site).organisation
-    check_connection(kit, study.server, settings.register_seconds)
+    organisation, health = study.site(site).organisation, HealthNotes(workspace)
     starts: list[float] = []
     failures = FailureWatch(Path(settings.work_folder))
-    with claim(workspace):
+    with claim(workspace), closing(health):
         while True:
+            wait_for_server(kit, study.server, settings.register_seconds, health, say, waits=waits)
             starts = [*starts, time.monotonic()][-MAX_STARTS:]
             write_site_workspace(workspace, kit, study, settings_path)
             process = site_process(workspace, site, organisation)
@@ -63,11 +70,40 @@ def start_site(folder: Path, settings_path: Path, say: Callable[[str], None]) ->
                 say(f"{site} has joined {study.name} at {study.server.host}:{study.server.port}")
                 while process.wait(1.0) is None:
                     failures.say_new(say)
+                    health.note(is_connected=is_connected(process.pid, study.server.port))
             finally:
                 process.end()
             if len(starts) == MAX_STARTS and time.monotonic() - starts[0] < RESTART_SECONDS:
                 raise UserError(f"FLARE's client ended {MAX_STARTS} times; see {process.log}")
             say("FLARE's client ended; restarting it")
+
+
+class ServerNotReached(UserError):
+    """Raised when no connection to the server can be opened: it may not have been started yet."""
+
+
+def wait_for_server(
+    kit: Kit,
+    address: ServerAddress,
+    seconds: float,
+    health: HealthNotes,
+    say: Callable[[str], None],
+    *,
+    waits: bool,
+) -> None:
+    """Raise ServerNotReached after ``seconds`` without a connection, or try again if it waits."""
+    told = ""
+    while True:
+        try:
+            check_connection(kit, address, TRY_SECONDS if waits else seconds)
+            return
+        except ServerNotReached as error:
+            if not waits:
+                raise
+            health.note(is_connected=False)
+            if str(error) != told:
+                told = str(error)
+                say(f"{told} Trying again.")
 
 
 class FailureWatch:
@@ -107,7 +143,7 @@ def check_connection(kit: Kit, address: ServerAddress, seconds: float) -> None:
             return
         except (ConnectionError, TimeoutError, socket.gaierror) as error:
             if time.monotonic() > deadline:
-                raise UserError(
+                raise ServerNotReached(
                     f"{address.host}:{address.port} could not be reached within {seconds:.0f} s "
                     f"({error}); is the server started, and does the firewall allow the connection?"
                 ) from error

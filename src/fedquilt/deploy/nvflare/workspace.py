@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedquilt.core.atomic_files import write_json
+from fedquilt.core.log_files import KEPT_LOGS, MAX_LOG_BYTES
 from fedquilt.core.shown_text import LOG_FORMAT
 from fedquilt.deploy.kit import Kit
 
@@ -32,7 +33,6 @@ DECIDE = "study_decide"
 FORBIDDEN = ("clone_job", "operate", "shell_commands", "byoc", "server-predeployed-flwr")
 ALLOWED = ("submit_job", "manage_job", "download_job", "view", "app_command", PROGRESS, DECIDE)
 LOG_FILE = re.compile(r"(audit|log|error_log|log_fl)\.(log|txt|json)(\.\d+)?")
-MAX_LOG_BYTES, KEPT_LOGS = 20 * 2**20, 10
 COMPONENTS = "nvflare.app_common"
 EXCLUDED_FILE = "disabled_clients.json"  # FLARE's server admits none of these
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from fedquilt.core.child_process import end_with_parent
-from fedquilt.core.shown_text import LOG_FORMAT, EscapedFormatter
+from fedquilt.core.log_files import rotating_log
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.protocol.frames import read_frame, write_frame
 
@@ -28,9 +28,7 @@ def main(kit_folder: str, settings_path: str) -> None:
     from fedquilt.deploy.site.settings import SITE_LOG, open_work_folder, read_site_settings
 
     work = open_work_folder(read_site_settings(Path(settings_path)))
-    handler = logging.FileHandler(work / SITE_LOG)
-    handler.setFormatter(EscapedFormatter(LOG_FORMAT))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.basicConfig(level=logging.INFO, handlers=[rotating_log(work / SITE_LOG)])
     serve(Kit(Path(kit_folder)), Path(settings_path), sys.stdin.buffer, replies)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.harness.result_csv import write_results
 from fedquilt.core.atomic_files import write_json
-from fedquilt.deploy.nvflare.demo import FEDQUILT, annotated_classes, free_port, write_sites
+from fedquilt.deploy.nvflare.demo_files import FEDQUILT, annotated_classes, free_port, write_sites
 from fedquilt.deploy.nvflare.provision import provision
 from fedquilt.deploy.study import study_from
 from fedquilt.recipes.recipe import recipe_from

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedquilt.deploy.nvflare.demo import annotated_classes, free_port
+from fedquilt.deploy.nvflare.demo_files import annotated_classes, free_port
 from fedquilt.deploy.study import Study, study_from
 from fedquilt.runs.simulation import Simulation
 

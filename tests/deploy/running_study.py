@@ -16,7 +16,7 @@ from digits_recipe import digits_study
 
 from fedquilt.core.atomic_files import write_json
 from fedquilt.deploy.kit import Kit
-from fedquilt.deploy.nvflare.demo import FEDQUILT, write_sites
+from fedquilt.deploy.nvflare.demo_files import FEDQUILT, write_sites
 from fedquilt.deploy.nvflare.provision import provision
 from fedquilt.deploy.secure.site_key import make_key
 from fedquilt.recipes.recipe import recipe_from

@@ -13,7 +13,7 @@ from support.tiny_runs import tiny_settings
 from fedquilt.data.allocation import Holding
 from fedquilt.data.client_data import ClientData
 from fedquilt.deploy.audit_log import AuditLog
-from fedquilt.deploy.nvflare.demo import annotated_classes
+from fedquilt.deploy.nvflare.demo_files import annotated_classes
 from fedquilt.deploy.server.run import ServerRun
 from fedquilt.deploy.site.client import SiteClient
 from fedquilt.deploy.site.data import SiteData

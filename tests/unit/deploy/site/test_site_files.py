@@ -13,7 +13,7 @@ from support.tiny_federation import make_method
 from fedquilt.core.errors import UserError
 from fedquilt.core.tree import same_bits
 from fedquilt.data.sources.digits_mosaic.load import DigitsMosaic
-from fedquilt.deploy.nvflare.demo import annotated_classes, write_sites
+from fedquilt.deploy.nvflare.demo_files import annotated_classes, write_sites
 from fedquilt.deploy.site.data import as_client, load_site_data
 from fedquilt.deploy.site.settings import read_site_settings
 from fedquilt.deploy.study import study_from

@@ -19,11 +19,12 @@ from fedquilt.core.settings import plain
 from fedquilt.core.version import VERSION
 from fedquilt.deploy.audit_log import AuditLog
 from fedquilt.deploy.kit import Kit
-from fedquilt.deploy.nvflare.demo import annotated_classes, write_sites
+from fedquilt.deploy.nvflare.demo_files import annotated_classes, write_sites
 from fedquilt.deploy.server.run import ServerRun
 from fedquilt.deploy.site.check import UNKNOWN, SiteCheck, check_site, leaving_table
 from fedquilt.deploy.site.client import SiteClient
 from fedquilt.deploy.site.data import load_site_data
+from fedquilt.deploy.site.dry_run import dry_run
 from fedquilt.deploy.site.memory import SiteMemory
 from fedquilt.deploy.site.settings import SiteSettings, read_site_settings
 from fedquilt.deploy.study import Study, study_from
@@ -38,6 +39,7 @@ from fedquilt.training.rounds import run_rounds, start_server
 BOUNDS = ("centralised", "full-labels")  # need labels or images that no site sends
 SITE = "client-0"
 FLOOR = 4
+SENT = ("sent", "train")
 DATA: dict[str, Any] = {
     "data": {
         "name": "digits-mosaic",
@@ -282,3 +284,25 @@ def test_delta_has_to_be_far_below_one_by_the_images(hospitals: Hospitals) -> No
     study = hospitals.study(make_method("fedavg-pl", **PRIVATE), privacy=noise)
     with pytest.raises(UserError, match=r"privacy\.delta = 0\.05 allows to publish one image"):
         load_site_data(study, SITE, hospitals.settings[SITE])
+
+
+@every_case
+def test_a_dry_run_sends_the_parts_and_bytes_of_a_first_round(
+    name: str, settings: dict[str, object], hospitals: Hospitals, tmp_path: Path
+) -> None:
+    study = hospitals.study(make_method(name, **settings))
+    kit = kit_of(study, tmp_path)
+    before = files_in(tmp_path)
+    tried = dry_run(kit, hospitals.settings[SITE])
+    assert files_in(tmp_path) == before
+    run(study, hospitals, tmp_path)
+    first = next(line for line in audit_log(tmp_path) if (line["event"], line.get("kind")) == SENT)
+    assert tried.parts == first["parts"]
+    # The facts of a real reply are longer by study, site and version.
+    assert 0 < first["bytes"] - tried.message_bytes < 400
+    assert min(tried.step_seconds, tried.judge_seconds, tried.memory_mb) > 0
+    assert (tried.steps, tried.judged_images) == (3, 20)  # 20 images in batches of 8
+
+
+def files_in(folder: Path) -> set[Path]:
+    return {path.relative_to(folder) for path in folder.rglob("*")}

@@ -106,14 +106,19 @@ def judged_parts(
     return [replace(row, is_needed=False) for row in rows]
 
 
-def _expected(method: Method, task: Task, answer: Update) -> dict[str, Part]:
-    """Return a round's expected update, as if this site were the only one."""
+def server_of_one_site(method: Method, task: Task, answer: Update) -> State:
+    """Return the server's first state, with a new network, as if this site were the only one."""
     survey = Accumulator(answer, len(task.clients))
     survey.add(task.clients[0], answer)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # other sites may have the classes missing here
-        server = method.init_server(read_weights(task.build_network()), task, survey.totals())
-    return {**expected_update(method, method.broadcast(server), task.clients[0], task)}
+        return method.init_server(read_weights(task.build_network()), task, survey.totals())
+
+
+def _expected(method: Method, task: Task, answer: Update) -> dict[str, Part]:
+    """Return a round's expected update."""
+    broadcast = method.broadcast(server_of_one_site(method, task, answer))
+    return {**expected_update(method, broadcast, task.clients[0], task)}
 
 
 def _suppressed(

@@ -18,7 +18,8 @@ FOLDERS = (
 )
 # In these two folders the order of the files counts as well.
 CORE = (
-    *("shown_text", "errors", "own_code", "registry", "seeding", "version", "tree", "payload"),
+    *("shown_text", "errors", "log_files", "parsed_text", "own_code", "registry", "seeding"),
+    *("version", "tree", "payload"),
     *("gaussian_accountant", "noise", "processes", "update_checks", "norms", "bounds"),
     *("fixed_point", "robust", "compact_payload"),
     *("aggregation_rules", "totals", "atomic_files", "settings", "child_process"),

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.chromium import MISSING, Tab, chromium, find_chromium
+from support.comparisons import made_comparison
 from support.report_folders import HOSTILE, write_run_folder
 
 from fedquilt.metrics.evaluation import Evaluation
+from fedquilt.reports.html.comparison_report import write_comparison_report
 from fedquilt.reports.html.run_report import write_run_report
 from fedquilt.runs.intervals import result_intervals
 from fedquilt.runs.scores import Scores, write_scores
@@ -50,6 +52,26 @@ def browser(page: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ta
     with chromium(tmp_path_factory.mktemp("profile")) as tab:
         tab.open(page)
         yield tab
+
+
+def test_a_comparison_of_1628_findings_sorts_filters_and_loads_nothing(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("comparison")
+    names = (*HOSTILE, *(f"finding {number}" for number in range(1628 - len(HOSTILE))))
+    page = write_comparison_report(made_comparison(names), folder / "comparison.html")
+    with chromium(folder / "profile") as tab:
+        tab.open(page)
+        rows = f"[...{TABLE}.tBodies[0].rows]"
+        tab.run(f"{TABLE}.tHead.rows[0].cells[1].querySelector('button').click()")
+        shown = tab.run(f"{rows}.slice(0, 3).map(row => parseFloat(row.cells[1].textContent))")
+        assert shown == sorted(shown)
+        field = "document.querySelector('#classes input[type=search]')"
+        tab.run(f"{field}.value = 'finding 16'; {field}.dispatchEvent(new Event('input'))")
+        assert tab.run(f"{rows}.filter(row => !row.hidden).length") == 31  # 16, 160-169, 1600-1619
+        assert tab.complaints == []
+        assert tab.requests == [page.resolve().as_uri()]
+        assert tab.run("window.pwned === undefined")
 
 
 def column(browser: Tab, place: int) -> list[float]:

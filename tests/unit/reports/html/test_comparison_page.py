@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.comparisons import made_comparison, made_group
 from support.html_pages import Page
 from support.report_folders import HOSTILE
 
@@ -15,48 +16,9 @@ from fedquilt.reports.html.comparison_report import (
     write_comparison_report,
 )
 
-PAIR = {"value": 0.06, "low": 0.037, "high": 0.084, "p": 1e-6, "p_holm": 1e-6, "ahead": "a"}
-UNSURE = {"value": -0.01, "low": -0.05, "high": 0.03, "p": 0.4, "p_holm": 0.8, "ahead": None}
-
-
-def group(label: str, *values: float, is_bound: bool = False, classes: Any = ("x",)) -> Any:
-    summary = {"mean": sum(values) / len(values), "deviation": 0.01, "values": list(values)}
-    return {
-        "label": label,
-        "is_bound": is_bound,
-        "runs": [f"home/somebody/runs/{label}{seed}" for seed in range(len(values))],
-        "seeds": list(range(len(values))),
-        "metrics": {"macro_auc": summary},
-        "classes": dict.fromkeys(classes, summary),
-    }
-
-
-def compared(classes: Any = ("x", "y"), label: str = "a", **changes: Any) -> dict[str, Any]:
-    test = {
-        "one": label,
-        "other": "b",
-        "why_not": None,
-        "seeds": 2,
-        "patients": 300,
-        "unit": "patient",
-        "macro_auc": PAIR | {"classes": len(classes)},
-        "classes": dict.fromkeys(classes, UNSURE) | {classes[0]: PAIR},
-        "words": f"{label} is significantly ahead",
-    }
-    return {
-        "metrics": ["macro_auc"],
-        "groups": [group(label, 0.8, 0.9, classes=classes), group("b", 0.7, 0.7, classes=classes)],
-        "ahead": {"macro_auc": "a"},
-        "tests": [test],
-        "class_metric": "auc",
-        "class_ahead": dict.fromkeys(classes) | {classes[0]: "a"},
-        "also_differ_in": [],
-        **changes,
-    }
-
 
 def test_numbers_of_the_page():
-    content = comparison_content(compared())
+    content = comparison_content(made_comparison())
     (row,) = content["differences"]["rows"]
     assert (row["value"], row["interval"], row["ahead"]) == ("+6.0", "+3.7 to +8.4", "a")
     # The scale goes from -8.4 to 8.4 points.
@@ -74,30 +36,30 @@ def test_numbers_of_the_page():
 
 def test_what_was_not_tested_has_its_reason():
     nothing = dict.fromkeys(("value", "low", "high", "p", "p_holm", "ahead"))
-    test = compared()["tests"][0] | {
+    test = made_comparison()["tests"][0] | {
         "words": "a and b are not tested: they have no seed in common",
         "macro_auc": nothing | {"classes": 0},
         "classes": {},
         "patients": 0,
     }
-    content = comparison_content(compared(tests=[test], also_differ_in=["rounds"]))
+    content = comparison_content(made_comparison(tests=[test], also_differ_in=["rounds"]))
     assert content["differences"]["rows"] == []
     assert "no seed in common" in content["sentences"][0]
     assert any("rounds" in limit for limit in content["limits"])
-    alone = comparison_content(compared(tests=[], groups=[group("a", 0.8)]))
+    alone = comparison_content(made_comparison(tests=[], groups=[made_group("a", 0.8)]))
     assert alone["sentences"] == [
         "No two rows can be tested against each other: there is only one."
     ]
 
 
 def test_a_bound_is_named_as_such():
-    groups = [group("a", 0.8), group("b", 0.7), group("pooled", 0.9, is_bound=True)]
-    limits = comparison_content(compared(groups=groups))["limits"]
+    groups = [made_group("a", 0.8), made_group("b", 0.7), made_group("pooled", 0.9, is_bound=True)]
+    limits = comparison_content(made_comparison(groups=groups))["limits"]
     assert any("not ranked: pooled" in limit for limit in limits)
 
 
 def test_hostile_names_are_text(tmp_path: Path):
-    path = write_comparison_report(compared(HOSTILE, HOSTILE[0]), tmp_path / "c.html")
+    path = write_comparison_report(made_comparison(HOSTILE, HOSTILE[0]), tmp_path / "c.html")
     page = Page(path.read_text(encoding="utf-8"))
     assert len(page.scripts) == 1
     assert not {tag for tag, _ in page.tags} & {"img", "link", "iframe", "form"}
@@ -109,19 +71,20 @@ def test_hostile_names_are_text(tmp_path: Path):
 
 def test_many_classes_are_shortened(tmp_path: Path):
     names = tuple(f"class {number}" for number in range(1628))
-    content = comparison_content(compared(names))
+    content = comparison_content(made_comparison(names))
     assert len(content["classes"]) == 1628
     assert len(content["pairs"][0]["rows"]) == MAX_ROWS
     assert content["pairs"][0]["rows"][0]["name"] == "class 0"  # the smallest p
     assert content["many"].startswith("1,628 differences are tested")
     assert "below 3.1e-05" in content["many"]
-    path = write_comparison_report(compared(names), tmp_path / "c.html")
+    path = write_comparison_report(made_comparison(names), tmp_path / "c.html")
     assert path.stat().st_size < 1_000_000
 
 
 @pytest.mark.parametrize("classes", [("x", "y"), HOSTILE])
 def test_the_same_comparison_gives_the_same_bytes(classes: Any, tmp_path: Path):
     pages = [
-        write_comparison_report(compared(classes), tmp_path / name).read_bytes() for name in "ab"
+        write_comparison_report(made_comparison(classes), tmp_path / name).read_bytes()
+        for name in "ab"
     ]
     assert pages[0] == pages[1]

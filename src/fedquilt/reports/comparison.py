@@ -49,7 +49,7 @@ def compare(runs: Sequence[Run], metrics: Sequence[str] = DEFAULT_METRICS) -> di
     described = [
         _described_group(label, members, metrics) for label, members in zip(labels, groups)
     ]
-    tests = paired_tests([_contender(label, runs) for label, runs in zip(labels, groups)])
+    tests = paired_tests([contender_of(label, runs) for label, runs in zip(labels, groups)])
     rivals = [group["label"] for group in described if not group["is_bound"]]
     return {
         "metrics": metrics,
@@ -96,7 +96,8 @@ def _described_group(label: str, runs: Sequence[Run], metrics: Sequence[str]) ->
     }
 
 
-def _contender(label: str, runs: Sequence[Run]) -> Contender:
+def contender_of(label: str, runs: Sequence[Run]) -> Contender:
+    """Return a row of runs that differ in their seeds only."""
     scores, counts = {}, {}
     for run in runs:
         flat = flat_settings(run.settings)

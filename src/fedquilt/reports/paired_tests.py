@@ -109,11 +109,15 @@ class PairTest:
         return self.one if found.value > 0 else self.other
 
 
-def paired_tests(rows: Sequence[Contender]) -> list[PairTest]:
-    """Test all pairs of rows that are not bounds; raise UserError on different test data."""
+def paired_tests(rows: Sequence[Contender], of: str | None = None) -> list[PairTest]:
+    """Test all pairs of rows that are not bounds, or those of one row; p are adjusted for them.
+
+    Raise UserError on different test data.
+    """
     require_same_tests(rows)
     rivals = [row for row in rows if not row.is_bound]
-    tests = [_test_pair(one, other) for one, other in combinations(rivals, 2)]
+    pairs = [pair for pair in combinations(rivals, 2) if of in (None, *(r.label for r in pair))]
+    tests = [_test_pair(one, other) for one, other in pairs]
     for test, p in zip(tests, holm([test.macro.p for test in tests])):
         test.macro_holm = p
     cells = [(test, name) for test in tests for name in test.classes]

@@ -55,6 +55,13 @@ def test_cells_are_run_and_compared_with_the_paper(first: tuple[Path, Any]):
     assert summary["rows"][1]["columns"]["missing-4"]["bacc"]["published"]["ICH"] == 80.07
     assert (out / "table.csv").exists()
     assert (out / "table.png").exists()
+    assert len(summary["tests"]) == 2  # a column each
+    for each in summary["tests"]:
+        (test,) = each["tests"]  # the method itself comes first
+        assert (test["one"], test["other"], test["seeds"]) == ("FedMLP", "FedAvg", 1)
+        assert test["patients"] == 60
+        assert test["macro_auc"]["low"] < test["macro_auc"]["value"] < test["macro_auc"]["high"]
+    assert "FedMLP is significantly ahead by macro-AUC in" in result.stdout.replace("\n", " ")
     page = (out / "report.html").read_bytes()
     assert CliRunner().invoke(app, ["report", str(out)]).exit_code == 0
     assert (out / "report.html").read_bytes() == page

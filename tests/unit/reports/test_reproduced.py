@@ -183,8 +183,8 @@ def test_files_hold_every_number(tmp_path: Path):
     assert "Ours is number 1 of 3 with 70.0: +10.0" in page.text
     assert "fedquilt reproduce x" in page.text
     assert [heading[1:] for heading in page.headings if heading[0].isdigit()] == [
-        *("What was found", "Our numbers and the paper's", "Agreement with the paper's ranking"),
-        "Reproduce",
+        *("What was found", "Our numbers and the paper's", "For other patients and seeds"),
+        *("Agreement with the paper's ranking", "Reproduce"),
     ]
 
 

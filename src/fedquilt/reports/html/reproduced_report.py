@@ -9,6 +9,7 @@ from typing import Any
 from fedquilt.core.atomic_files import write_bytes
 from fedquilt.core.version import VERSION
 from fedquilt.recipes.papers.published_numbers import AVERAGE
+from fedquilt.reports.html.comparison_report import difference_rows
 from fedquilt.reports.html.formatting import counted, number
 from fedquilt.reports.html.page import render_page
 from fedquilt.reports.style import UNDEFINED
@@ -16,8 +17,8 @@ from fedquilt.reports.style import UNDEFINED
 REPORT_FILE = "report.html"
 VERDICTS = {True: "holds", False: "does not hold", None: "cannot be judged"}
 LIMITS = (
-    "Intervals are over random seeds: they say how much of a lead may be chance in training on "
-    "these test images. For other patients compare the runs themselves with fedquilt compare.",
+    "The interval of the verdict is over random seeds: how much of the lead may be chance in "
+    "training, on these test images. Section 3 tests for other patients as well.",
     "Only seeds that both methods have are compared. Bounds see labels that no site has "
     "annotated, so they are not ranked.",
 )
@@ -47,12 +48,22 @@ def reproduced_content(summary: Mapping[str, Any]) -> dict[str, Any]:
             (str(len(rows)), "rows that have run, bounds and variants among them"),
             (_span(summary["rounds"]), "rounds of a run"),
         ],
-        "sentences": [f"{criterion['found']}.", *summary["remarks"]],
+        "found": f"{criterion['found']}.",
+        "remarks": summary["remarks"],
         "limits": LIMITS,
         "columns": list(columns.values()),
         "metrics": [
             {"title": label, "rows": [_row(row, name, columns) for row in rows]}
             for name, label in summary["metrics"].items()
+        ],
+        "tests": [
+            {
+                "column": each["column"],
+                "why_not": each["why_not"],
+                "differences": difference_rows(each["tests"]),
+                "words": [test["words"] for test in each["tests"] if test["why_not"]],
+            }
+            for each in summary.get("tests", ())
         ],
         "agreement": [
             {

@@ -59,8 +59,8 @@ def _traffic(run: RunFiles) -> list[dict[str, str]]:
     for record in run.history:
         up, down = up + record.get("bytes_up", 0), down + record.get("bytes_down", 0)
         validated, tested = record.get("validation"), record.get("metrics")
-        if up and (validated or tested):
-            auc = validated.get("site_auc") if validated else tested.get("macro_auc")
+        if up and (judged := validated or tested):
+            auc = judged.get("site_auc" if validated else "macro_auc")
             facts = {"round": count(record["round"]), "up": size(up), "down": size(down)}
             rows.append({**facts, "auc": percent(auc)})
     step = max(1, math.ceil(len(rows) / MAX_TRAFFIC))

@@ -17,7 +17,12 @@ from fedquilt.core.processes import ONE_PROCESS, Processes, own_clients
 from fedquilt.core.totals import Accumulator, Totals
 from fedquilt.core.tree import Weights, as_branch, from_branch
 from fedquilt.data.client_data import ClientData
-from fedquilt.engines.client_states import ClientStates, StatesInMemory, personal_weights
+from fedquilt.engines.client_states import (
+    ClientStates,
+    HalvedStates,
+    StatesInMemory,
+    personal_weights,
+)
 from fedquilt.metrics.pseudo_labels import PseudoLabelAudit
 from fedquilt.privacy.attacks import Attackers
 from fedquilt.privacy.noisy_parts import SURVEY, with_noisy_parts
@@ -68,6 +73,10 @@ class SequentialEngine:
         self._tally = tally
         self.workspace = Workspace.of(task, torch.device(device))
         self.processes: Processes = ONE_PROCESS
+
+    def store_in_bfloat16(self) -> None:
+        """Store the large tensors of clients' states in bfloat16 from now on."""
+        self._states = HalvedStates(self._states)
 
     def survey(self, method: Method) -> Totals:
         answers = {}

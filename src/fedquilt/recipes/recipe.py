@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from fedquilt.core.aggregation_rules import AggregationRules
 from fedquilt.core.bounds import DEFAULT_BOUNDS, Bounds
@@ -35,6 +35,7 @@ from fedquilt.training.method import Method
 from fedquilt.training.noise_plan import noised_parts
 from fedquilt.training.privacy_settings import NO_NOISE, Privacy
 
+StateNumbers: TypeAlias = Literal["float32", "bfloat16"]
 NOT_PATHS = ("random", "timm")  # values of model.weights that are not files
 
 
@@ -61,6 +62,7 @@ class Recipe:
     robust: Robust = added(NOT_ROBUST)  # a rule in place of the weighted mean, and an alarm
     privacy: Privacy = added(NO_NOISE)  # noise on what clients send, and its budget
     payload: PayloadOptions = added(AS_THEY_ARE)  # fewer bytes, rounded or left out
+    state_numbers: StateNumbers = added("float32")  # of clients' states between rounds
 
     def __post_init__(self) -> None:
         for name in ("rounds", "checkpoint_every"):

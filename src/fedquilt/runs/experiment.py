@@ -24,6 +24,7 @@ from fedquilt.privacy.disclosure_floor import DisclosureFloor
 from fedquilt.privacy.sent_parts import check_can_be_summed
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.assessment import Assessment, assess, model_logits, models_of
+from fedquilt.runs.disk_need import said, states_need
 from fedquilt.runs.environment import environment
 from fedquilt.runs.round_recorder import (
     Record,
@@ -177,6 +178,8 @@ class _Run:
             rules=recipe.rules,
         )
         self.engine.processes = processes
+        if recipe.state_numbers == "bfloat16":
+            self.engine.store_in_bfloat16()
         self.server: State = {}
         self.first_round = 0
         self._evaluated: tuple[State, Assessment] | None = None  # the last evaluation's server
@@ -202,6 +205,9 @@ class _Run:
             names = self.simulation.clients
             for name in own_clients(self.processes, names, names):
                 method.init_client(self.simulation.clients[name])
+            need = states_need(self.recipe, self.simulation, self.engine, self.server)
+            if need is not None:
+                self.observe("notice", {"text": said(need, self.folder.path)})
         else:
             self.server, self.first_round = saved.server, saved.round_count
             self.engine.recall_pseudo_labels(method)

@@ -287,4 +287,5 @@ def sentence(test: PairTest) -> str:
     leader = test.leader()
     if leader is None:
         return f"no significant difference between {pair}: {numbers}"
-    return f"{leader} is significantly ahead, of {pair}: {numbers}"
+    loser = test.other if leader == test.one else test.one
+    return f"{leader} is significantly ahead of {loser}: {numbers}"

@@ -57,7 +57,7 @@ def test_a_clear_difference_is_significant():
     assert test.macro_holm == test.macro.p < 0.001  # one pair
     assert test.leader() == test.leader("mass") == "good"
     assert ahead_of_all([test], ["good", "poor"]) == "good"
-    assert sentence(test).startswith("good is significantly ahead, of good and poor: +")
+    assert sentence(test).startswith("good is significantly ahead of poor: +")
 
 
 def test_equal_models_do_not_differ():

@@ -256,7 +256,7 @@ def test_noise_is_listed_with_its_cost(hospitals: Hospitals, tmp_path: Path) -> 
     of_parts = hospitals.study(make_method("fedmlp"), privacy=parts)
     found = check_site(kit_of(of_parts, tmp_path / "parts"), settings)
     said = "\n".join(found.lines())
-    assert "it leaves in 2 of 3 rounds and rests otherwise" in said
+    assert "it leaves in 2 of 3 rounds and is not sent otherwise" in said
     assert "the weights, and all other parts, leave without noise" in said
     rows = {cells[0]: cells for cells in printed(found)}
     assert rows["prototypes"][5] == "plain, with noise"

@@ -31,7 +31,7 @@ class SafeConsole(Console):
 # Without a terminal, rich would wrap tables at 80 columns.
 _has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
 results = SafeConsole(highlight=False, width=None if _has_width else 160)
-# Of several processes of a run, the first one speaks.
+# Of several processes of a run, only the first one prints.
 messages = SafeConsole(stderr=True, highlight=False, quiet=os.environ.get("RANK", "0") != "0")
 
 

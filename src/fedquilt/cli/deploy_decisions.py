@@ -19,7 +19,7 @@ Reason = Annotated[str, typer.Option(help="Why; the server's audit log keeps it.
 def pause(study: StudyFile, reason: Reason, kit: KitFolder = DEFAULT_KIT) -> None:
     """Let the study rest after its current round, until it is resumed."""
     _decide(study, kit, "pause", reason)
-    say_line("the study rests after its current round; `fedquilt deploy resume` goes on")
+    say_line("the study pauses after its current round; `fedquilt deploy resume` goes on")
 
 
 def resume(study: StudyFile, reason: Reason, kit: KitFolder = DEFAULT_KIT) -> None:

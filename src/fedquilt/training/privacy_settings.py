@@ -22,7 +22,7 @@ class Privacy:
     training: bool = False  # DP-SGD: noise in every step, so that all weights are covered
     clip: float = 1.0  # of the gradient of one unit
     parts: tuple[str, ...] = ()  # small parts that leave with noise; weights are not covered
-    releases: int = 1  # of each part, spread over the rounds; in between it rests
+    releases: int = 1  # of each part, spread over the rounds; in between it is not sent
     feature_clip: float = 1.0  # of an image's features, in parts made from them
 
     def __post_init__(self) -> None:

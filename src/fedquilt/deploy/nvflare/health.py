@@ -85,7 +85,7 @@ def site_health(kit: Kit, settings: SiteSettings) -> Health:
 
 
 def _is_running(note: _Note) -> bool:
-    """Whether the process lives and still writes notes; a killed one has left its last."""
+    """Whether the process runs and still writes notes; a killed one has left its last."""
     return time.time() - note.at <= STALE_SECONDS and psutil.pid_exists(note.pid)
 
 

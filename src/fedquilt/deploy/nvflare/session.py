@@ -104,7 +104,7 @@ class Session:
     def could_join(self, site: str, job: str) -> bool:
         """Return whether the site answers and is not in this job, which admits no sites later.
 
-        FLARE lists a dead site as connected until its heartbeat is missed. Such a site does not
+        FLARE lists a lost site as connected until its heartbeat is missed. Such a site does not
         answer, so a new job would not include it.
         """
         try:

@@ -111,7 +111,7 @@ def _of_parts(study: Study, task: Task, data: ClientData) -> list[str]:
         )
         lines.append(
             f"{name}: {noise:.3g} times what one {task.privacy.unit} can change is added as noise "
-            f"({classes} classes); it leaves {when} and rests otherwise"
+            f"({classes} classes); it leaves {when} and is not sent otherwise"
         )
     return [*lines, "the weights, and all other parts, leave without noise"]
 

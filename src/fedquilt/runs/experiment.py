@@ -95,8 +95,7 @@ def run(  # noqa: PLR0913 (options by name)
         recipe.evaluation.decisions.check_classes(simulation.task.classes)
         check_can_be_summed(recipe.method, simulation.task, recipe.summation)
         if attackers is not None:
-            clients = attackers.poisoned(simulation.clients)
-            simulation = replace(simulation, clients=clients)
+            simulation = replace(simulation, clients=attackers.poisoned(simulation.clients))
         run_ = _Run(recipe, folder, simulation, device, options, observe, metrics, processes)
         run_.engine.attackers = attackers
         run_.prepare()
@@ -243,9 +242,8 @@ class _Run:
         history = self.folder.history.read()
         models = models_of(self.recipe.method, self.server, self.engine)
         further = {"pseudo_labels": self.audit.summary(), **self._activity(history)}
-        end = RunEnd(
-            self.recipe, self.folder, self.simulation, self.engine, self.observe, self.metrics
-        )
+        given = self.recipe, self.folder, self.simulation, self.engine, self.observe
+        end = RunEnd(*given, self.metrics)
         served = choose_models(
             models,
             self.recorder.checkpoints,
@@ -288,9 +286,8 @@ class _Run:
     def _facts_of_clients(self) -> Record:
         self.audit.share(self.processes)
         summary, activity = self.audit.summary(), self.tally.take(self.processes)
-        return ({"pseudo_labels": summary} if summary else {}) | (
-            {"activity": activity} if activity else {}
-        )
+        found: Record = {"pseudo_labels": summary, "activity": activity}
+        return {name: facts for name, facts in found.items() if facts}
 
     def _activity(self, history: Sequence[Record]) -> Record:
         """What only this method did, at most in a round; a sentence for each count of 0."""

@@ -12,9 +12,10 @@ from rich.text import Text
 
 from fedquilt.cli.console import Notes, note, print_json, results, say
 from fedquilt.cli.display import show_display
-from fedquilt.cli.options import DEFAULT_CACHE, AsJson, Cache, Device, require_device
+from fedquilt.cli.options import DEFAULT_CACHE, AsJson, Cache
 from fedquilt.cli.progress import RoundsProgress
 from fedquilt.cli.run import Changes
+from fedquilt.cli.several_runs import device_list
 from fedquilt.core.errors import UserError, nearest
 from fedquilt.recipes.papers import TABLES, find_table
 from fedquilt.recipes.papers.displays import DISPLAYS
@@ -38,7 +39,16 @@ Rounds = Annotated[
     int | None, typer.Option(min=1, help="Rounds per run; stages of methods are scaled.")
 ]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Concurrent runs. Default: one per core, one on a GPU.")
+    int | None, typer.Option(min=1, help="Concurrent runs. Default: one per core, or one per GPU.")
+]
+Devices = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        "--devices",
+        metavar="DEVICE[,DEVICE]",
+        help="Where runs compute: cpu, cuda, or cuda:0,cuda:1.",
+    ),
 ]
 Out = Annotated[Path | None, typer.Option(help="Default: runs/PAPER-TABLE-DATA.")]
 
@@ -51,7 +61,7 @@ def reproduce(
     cells: Cells = None,
     rounds: Rounds = None,
     changes: Changes = None,
-    device: Device = "cpu",
+    devices: Devices = "cpu",
     workers: Workers = None,
     cache: Cache = DEFAULT_CACHE,
     out: Out = None,
@@ -64,7 +74,7 @@ def reproduce(
     """
     from fedquilt.runs.reproduction import plan_runs
 
-    require_device(device)
+    spread = device_list(devices)
     if table in DISPLAYS:
         if seeds > 1:
             raise UserError(f"{table} is drawn from one seed; leave out --seeds")
@@ -75,12 +85,12 @@ def reproduce(
             cells=cells or [],
             rounds=[] if rounds is None else [rounds],
             set=changes or [],
-            device=[device],
+            device=[devices],
         )
 
         def train(needed: PublishedTable, runs: Sequence[CellRun], target: Path) -> dict[str, str]:
             failed: dict[str, str] = _run(
-                needed, runs, target, command, cache=cache, device=device, workers=workers
+                needed, runs, target, command, cache=cache, devices=spread, workers=workers
             )["failed"]
             return failed
 
@@ -91,7 +101,7 @@ def reproduce(
             cells=cells or (),
             rounds=rounds,
             changes=changes or (),
-            device=device,
+            device=spread[0],
             cache=cache,
             out=out,
             command=command,
@@ -120,9 +130,9 @@ def reproduce(
         cells=cells or [],
         rounds=[] if rounds is None else [rounds],
         set=changes or [],
-        device=[device],
+        device=[devices],
     )
-    summary = _run(chosen, runs, target, command, cache=cache, device=device, workers=workers)
+    summary = _run(chosen, runs, target, command, cache=cache, devices=spread, workers=workers)
     if as_json:
         print_json(summary)
     else:
@@ -146,7 +156,7 @@ def _run(
     command: str,
     *,
     cache: Path,
-    device: str,
+    devices: Sequence[str],
     workers: int | None,
 ) -> dict[str, Any]:
     """Return the summary with failed runs and their errors; write the files after every run."""
@@ -164,7 +174,12 @@ def _run(
     try:
         with Notes(), RoundsProgress() as progress:
             failed = run_cells(
-                runs, cache=cache, device=device, workers=workers, report=report, progress=progress
+                runs,
+                cache=cache,
+                devices=devices,
+                workers=workers,
+                report=report,
+                progress=progress,
             )
     except KeyboardInterrupt:
         say(f"\nstopped; run the same command again to resume from {out}")

@@ -76,7 +76,7 @@ def run_cells(
     runs: Sequence[CellRun],
     *,
     cache: Path,
-    device: str = "cpu",
+    devices: Sequence[str] = ("cpu",),
     workers: int | None = None,
     report: Callable[[CellRun], None] = lambda run: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -86,8 +86,8 @@ def run_cells(
     Args:
         runs: the planned runs.
         cache: the folder for downloaded and decoded data.
-        device: where each process computes.
-        workers: number of processes; by default one per core, or one in all on a GPU.
+        devices: where the processes compute, in turn.
+        workers: number of processes; by default one per core, or one per device that is no CPU.
         report: called with every run when it is finished.
         progress: called repeatedly with the number of finished rounds and of all rounds, of the
             runs that were not finished before.
@@ -115,7 +115,7 @@ def run_cells(
         {run.folder.path: run.recipe for run in waiting},
         cache=cache,
         workers=workers,
-        devices=(device,),
+        devices=devices,
         progress=on_progress,
         failure=lambda folder, error: failed.update({folder.name: str(error)}),
     )

@@ -178,3 +178,13 @@ def test_list_tables_names_data_rows_columns_and_criterion():
     assert (
         "criterion: FedNCA-ML is ahead of the best other method by average macro" in result.stdout
     )
+
+
+def test_runs_are_spread_over_the_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    given: list[tuple[str, ...]] = []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(
+        "fedquilt.runs.reproduction.run_all", lambda runs, *, devices, **_: given.append(devices)
+    )
+    reproduce(*TINY[:-2], "--devices", "cuda:0,cuda:1", "--out", str(tmp_path / "out"))
+    assert given == [("cuda:0", "cuda:1")]

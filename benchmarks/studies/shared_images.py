@@ -13,16 +13,16 @@ images that it does not know of: FedAwS with FedALC's settings.
 from __future__ import annotations
 
 import argparse
+import itertools
 import tempfile
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.harness.result_csv import write_results
-from benchmarks.harness.resumable_runs import METRICS, summaries
+from benchmarks.harness.result_csv import read_results, write_results
+from benchmarks.harness.resumable_runs import METRICS
 from fedquilt.data.source import Splits, complete_dataset
 from fedquilt.recipes.recipe import recipe_from
 from fedquilt.runs.experiment import run
@@ -33,7 +33,9 @@ ROWS: dict[str, dict[str, Any]] = {
     "no correlation": {"name": "fedaws", "spread_steps": 5},
     "fedalc": {"name": "fedalc"},
 }
-COLUMNS = ("data", "images", "method")
+IMAGES = ("unique", "replicate")
+KEY = ("data", "images", "method", "rounds", "seed")  # a run in the file is not repeated
+NAME = "studies/shared_images"
 
 
 def table(folder: Path, name: str) -> tuple[dict[str, Any], Splits]:
@@ -85,28 +87,23 @@ def numbers(recipe: Any, splits: Splits) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of mulan_*.npz")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
-    rows = []
+    rows = read_results(NAME)
+    new: list[dict[str, Any]] = []
+    finished = {tuple(row[each] for each in KEY) for row in rows}
     for name in TABLES:
         data, splits = table(options.data, name)
-        for images in ("unique", "replicate"):
-            for method, own in ROWS.items():
-                for seed in options.seeds:
-                    recipe = recipe_from(settings(data, images, own, seed, options.rounds))
-                    cell = dict(zip(COLUMNS, (name, images, method)))
-                    rows.append({**cell, "seed": seed, **numbers(recipe, splits)})
-                last = rows[-len(options.seeds) :]
-                print(name, images, method, fmean(row["macro_auc"] for row in last), flush=True)
-    cells = list(dict.fromkeys(tuple(row[each] for each in COLUMNS) for row in rows))
-    found = summaries(rows, COLUMNS, cells)
-    for row in found:
-        row["rounds"] = options.rounds
-        row["correlated_pairs"] = next(
-            each["pairs"] for each in rows if all(each[name] == row[name] for name in COLUMNS)
-        )
-    write_results("studies/shared_images", found)
+        for seed, images, method in itertools.product(options.seeds, IMAGES, ROWS):
+            key = (name, images, method, str(options.rounds), str(seed))
+            if key in finished:
+                continue
+            recipe = recipe_from(settings(data, images, ROWS[method], seed, options.rounds))
+            row = {**dict(zip(KEY, key)), **numbers(recipe, splits)}
+            print(*key, row["macro_auc"], flush=True)
+            new.append(row)
+    write_results(NAME, new, earlier=rows)
 
 
 if __name__ == "__main__":

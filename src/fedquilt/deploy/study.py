@@ -17,7 +17,6 @@ from fedquilt.core.errors import UserError, nearest
 from fedquilt.core.parsed_text import parse_table
 from fedquilt.core.settings import added, plain, read
 from fedquilt.core.shown_text import shown
-from fedquilt.data.augmentation.views import Preprocessing
 from fedquilt.data.images.decoding import Fit
 from fedquilt.deploy.secure.terms import FewAnnotators, SumTerms
 from fedquilt.deploy.study_rules import Rules
@@ -167,19 +166,8 @@ class Study:
     @cached_property
     def task(self) -> Task:
         """The task, equal to that of a simulation of the same recipe."""
-        recipe, images = self.recipe, self.images
-        return Task(
-            classes=self.classes,
-            clients=self.site_names,
-            image_shape=(images.channels, images.size, images.size),
-            model=recipe.method.model_spec(recipe.model),
-            preprocessing=Preprocessing(
-                views=recipe.views, mean=recipe.model.mean, std=recipe.model.std
-            ),
-            round_count=recipe.rounds,
-            seed=recipe.seed,
-            privacy=recipe.privacy,
-        )
+        shape = self.images.channels, self.images.size, self.images.size
+        return self.recipe.task(self.classes, self.site_names, shape)
 
     def to_dict(self) -> dict[str, Any]:
         settings: dict[str, Any] = plain(self, {}) | {"recipe": self.recipe.to_dict()}

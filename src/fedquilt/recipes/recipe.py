@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -21,7 +21,7 @@ from fedquilt.core.robust import NOT_ROBUST, Robust
 from fedquilt.core.settings import Tables, added, plain, read
 from fedquilt.data.annotations import ANNOTATIONS
 from fedquilt.data.annotations.rules import Annotation
-from fedquilt.data.augmentation.views import Views
+from fedquilt.data.augmentation.views import Preprocessing, Views
 from fedquilt.data.partitions import PARTITIONS
 from fedquilt.data.partitions.partition import Partition
 from fedquilt.data.source import Source
@@ -34,6 +34,7 @@ from fedquilt.training.averaging import WeightedAveraging
 from fedquilt.training.method import Method
 from fedquilt.training.noise_plan import noised_parts
 from fedquilt.training.privacy_settings import NO_NOISE, Privacy
+from fedquilt.training.task import Task
 
 StateNumbers: TypeAlias = Literal["float32", "bfloat16"]
 NOT_PATHS = ("random", "timm")  # values of model.weights that are not files
@@ -94,6 +95,26 @@ class Recipe:
             summation=self.summation,
             robust=self.robust,
             payload=self.payload,
+        )
+
+    def task(
+        self,
+        classes: Sequence[str],
+        clients: Iterable[str],
+        image_shape: tuple[int, int, int],
+    ) -> Task:
+        """Return what these clients train; a simulation and a study of a recipe have the same."""
+        model = self.model
+        return Task(
+            classes=tuple(classes),
+            clients=tuple(clients),
+            image_shape=image_shape,
+            model=self.method.model_spec(model),
+            preprocessing=Preprocessing(views=self.views, mean=model.mean, std=model.std),
+            round_count=self.rounds,
+            seed=self.seed,
+            privacy=self.privacy,
+            sends_fixed=self.payload.send_fixed,
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import torch
 from fedquilt.core.errors import UserError
 from fedquilt.core.own_code import is_own
 from fedquilt.data.allocation import Allocation, Holding, allocate
-from fedquilt.data.augmentation.views import Preprocessing
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.source import Splits
@@ -65,19 +64,8 @@ def simulate(
     validation = {
         each.name: ClientData.of(splits.train, each.for_validation(), secret) for each in holdings
     }
-    task = Task(
-        classes=splits.train.classes,
-        clients=tuple(clients),
-        image_shape=tuple(splits.train.images.shape[1:]),  # type: ignore[arg-type]
-        model=recipe.method.model_spec(recipe.model),
-        preprocessing=Preprocessing(
-            views=recipe.views, mean=recipe.model.mean, std=recipe.model.std
-        ),
-        round_count=recipe.rounds,
-        seed=recipe.seed,
-        privacy=recipe.privacy,
-        sends_fixed=recipe.payload.send_fixed,
-    )
+    _, *shape = splits.train.images.shape
+    task = recipe.task(splits.train.classes, clients, (shape[0], shape[1], shape[2]))
     if recipe.privacy.training:
         check_private_training(recipe.method, task)
     if is_own(task.model.backbone_name):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import runpy
 import shlex
@@ -14,6 +13,7 @@ import pytest
 from PIL import Image
 from support.markdown_pages import PAGES, ROOT, blocks, code_spans, page_id
 from support.model_folders import make_model_folder
+from support.own_study import write_own_study
 from support.tiny_federation import make_federation
 from typer.core import TyperGroup
 from typer.main import get_command
@@ -22,7 +22,6 @@ from typer.testing import CliRunner
 from fedquilt.cli.main import app
 from fedquilt.core.tree import same_bits
 from fedquilt.data.augmentation.views import Augmentation, Views
-from fedquilt.data.sources.digits_mosaic.load import DigitsMosaic
 from fedquilt.methods.fedavg_pl import FedAvgPL
 from fedquilt.metrics.evaluation import Evaluation
 from fedquilt.models.spec import ModelSpec
@@ -80,7 +79,7 @@ def test_recipe_of_the_page_runs_from_python_as_shown(
     monkeypatch.chdir(tmp_path)
     runpy.run_path("program.py")
     assert 0 <= float(capsys.readouterr().out) <= 1
-    assert read_recipe(Path("runs/study/recipe.json")).rounds == 2
+    assert read_recipe(Path("runs/short/recipe.json")).rounds == 2
 
 
 def test_program_of_the_readme_runs(
@@ -155,31 +154,9 @@ def test_every_field_of_a_recipe_is_on_the_page():
     assert recipe_paths().keys() <= spans
 
 
-def _write_study(folder: Path) -> None:
-    """The study of docs/own_data.md: digits, three made-up hospitals, and blank labels."""
-    mosaic = DigitsMosaic(classes=3, train=360, test=1, digits_per_image=(0, 3))
-    train = mosaic.load(folder).train
-    annotated = {"East": (0, 1), "North": (1, 2), "West": (0,)}
-    rows = [["image", "patient", "site", "zero", "one", "two"]]
-    (folder / "images").mkdir()
-    for number, labels in enumerate(train.labels.tolist()):
-        name, site = f"{number:03d}.png", list(annotated)[number % 3]
-        Image.fromarray(train.images[number, 0].numpy()).save(folder / "images" / name)
-        cells = [str(labels[c]) if c in annotated[site] else "" for c in range(3)]
-        rows.append([name, f"{site[0]}{number // 6:02d}", site, *cells])
-    _write_rows(folder / "labels.csv", rows)
-    rows[2][4], rows[4][0] = "maybe", "3.png"  # lines 3 and 5 of the file
-    _write_rows(folder / "broken.csv", rows)
-
-
-def _write_rows(path: Path, rows: list[list[str]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows(rows)
-
-
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _write_study(tmp_path)
+    write_own_study(tmp_path)
     monkeypatch.chdir(tmp_path)
 
 

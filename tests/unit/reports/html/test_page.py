@@ -108,8 +108,8 @@ def test_1628_classes_stay_below_2_mb(tmp_path: Path):
 def test_a_report_does_not_say_where_files_lie(tmp_path: Path):
     folder = write_run_folder(tmp_path / "run", ("edema",))
     recipe = json.loads((folder / "recipe.json").read_text())
-    recipe["data"] |= {"folder": "/home/somebody/films", "labels": "films/labels.csv"}
-    recipe["model"] = {"weights": ["/home/somebody/w.safetensors", 3]}
+    recipe["data"] |= {"folder": "/data/somebody/films", "labels": "films/labels.csv"}
+    recipe["model"] = {"weights": ["/data/somebody/w.safetensors", 3]}
     (folder / "recipe.json").write_text(json.dumps(recipe))
     shown = page_of(folder).text
     assert "somebody" not in shown

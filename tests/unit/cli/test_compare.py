@@ -25,6 +25,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(run.path) for run in made]
 
 
+@pytest.fixture(autouse=True)
+def elsewhere_than_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The report of runs that are not together is written into the current folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 def compare(*arguments: str):
     return CliRunner().invoke(app, ["compare", *arguments])
 

@@ -99,7 +99,7 @@ def test_program_of_the_readme_runs(
 def test_program_of_the_quickstart_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    (program,) = blocks("docs/quickstart.md", "python")
+    *_, program = blocks("docs/quickstart.md", "python")
     (tmp_path / "program.py").write_text(program, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     runpy.run_path("program.py")

@@ -27,6 +27,7 @@ ALL = (*FIRST_HOUR, *(f"docs/guides/{name}.md" for name in GUIDES))
 NOT_HERE = {  # what needs something that a test machine has not
     r"^(pip|make) ": "set-up; CI does both",
     r"^fedquilt (deploy|site|server) ": "several machines: make test-deploy",
+    r"^python make_images": "the program above it on the page, which is run",
     r"--from FOLDER": "a data set as published",
     r"--device cuda": "a GPU",
     r"runs/a runs/b": "names that stand for the reader's own runs",

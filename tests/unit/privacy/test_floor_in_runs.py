@@ -47,8 +47,8 @@ def test_the_page_names_every_part_beyond_the_weights(name: str) -> None:
 
 
 def test_the_policy_on_the_page_can_be_read(tmp_path: Path) -> None:
-    (text,) = blocks("docs/guides/privacy.md", "toml")
+    policy, _ = blocks("docs/guides/privacy.md", "toml")
     path = tmp_path / "site.toml"
-    path.write_text(text + "[data]\nfolder = 'images'\nlabels = 'labels.csv'\n")
-    policy = read_site_settings(path).policy
-    assert (policy.min_cell, policy.accepted_methods) == (20, ("fedavg-pl", "fedmlp"))
+    path.write_text(policy + "[data]\nfolder = 'images'\nlabels = 'labels.csv'\n")
+    read = read_site_settings(path).policy
+    assert (read.min_cell, read.accepted_methods) == (20, ("fedavg-pl", "fedmlp"))

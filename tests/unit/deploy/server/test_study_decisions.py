@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,8 @@ def test_a_site_that_leaves_tells_the_server_and_is_asked_no_more(tmp_path: Path
     work = tmp_path / "work"
     settings = SiteSettings(data=SiteFiles(folder="", labels=""), work_folder=str(work))
     kept = study_folder(work, running.study, "site-2")
-    running.channel._sites["site-2"]._folder = kept
+    site = running.channel._sites["site-2"]
+    site._check = replace(site._check, folder=kept)
 
     def leave(number: int) -> None:
         if number == 2:

@@ -1,7 +1,8 @@
-"""Files stay short enough to be read in one go."""
+"""Files stay short enough to be read in one go, and test files have names of their own."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,9 @@ def test_a_method_fits_on_two_screens() -> None:
     assert files
     allowed = {path: LARGE_METHODS.get(path.name, LONGEST_METHOD) for path in files}
     assert [path for path in files if line_count(path) > allowed[path]] == []
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    """Pytest imports test files by name: it refuses the second."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []

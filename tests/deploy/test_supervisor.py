@@ -103,6 +103,7 @@ def _status(number: int, outcome: Outcome | None, missing: tuple[str, ...] = ())
         "round": number,
         "rounds": 3,
         "last": last,
+        "recent": [{**last, "round": each + 1} for each in range(number)],
         "missing_since": dict.fromkeys(missing, 0.0),
         "outcome": None if outcome is None else outcome.value,
         "began_after": 0 if number < 2 else 1,
@@ -124,6 +125,18 @@ def test_a_returning_site_gets_a_new_job_and_no_round_is_reported_twice(
     rounds = [line.partition(":")[0] for line in lines if line.startswith("round")]
     assert rounds == ["round 1 of 3", "round 2 of 3", "round 3 of 3"]
     assert "site-1 is back: a new job begins after this round" in lines
+
+
+def test_rounds_that_end_between_two_requests_are_reported_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fedquilt.deploy.nvflare.supervisor.POLL_SECONDS", 0.0)
+    session = ScriptedSession([_status(1, None), _status(3, Outcome.DONE)])
+    lines: list[str] = []
+    study = make_study(make_method("fedavg"))
+    Supervisor(study, session, lines.append).run(resume=False)  # type: ignore[arg-type]
+    rounds = [line.partition(":")[0] for line in lines if line.startswith("round")]
+    assert rounds == ["round 1 of 3", "round 2 of 3", "round 3 of 3"]
 
 
 def test_a_notice_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:

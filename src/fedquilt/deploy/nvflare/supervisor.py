@@ -219,7 +219,8 @@ class Supervisor:
                 self._say(f"notice: {notice}")
         if (rollbacks := status.get("rollbacks", 0)) != self._rollbacks:
             self._rollbacks, self._round = rollbacks, -1
-        if status["round"] <= max(self._round, status.get("began_after", 0)):
-            return
-        self._round = status["round"]
-        self._say(round_line(status))
+        after = self._round if self._round >= 0 else status.get("began_after", 0)
+        for record in status.get("recent", ()):
+            if record["round"] > after:
+                self._round = record["round"]
+                self._say(round_line(record, status["rounds"]))

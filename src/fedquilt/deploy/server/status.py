@@ -18,6 +18,8 @@ from fedquilt.deploy.study import Study
 from fedquilt.runs.run_folder import RunFolder
 
 DIRECTIONS = (("bytes_down", "to the sites"), ("bytes_up", "from them"))
+RECENT = 20  # rounds that a status tells of
+SHOWN = ("round", "loss", "cohort", "seconds", "missing")  # of each
 
 
 class Outcome(Enum):
@@ -68,12 +70,14 @@ class Status:
                 facts["notices"] = [*facts["notices"], record["notice"]]
                 if "round" in record:
                     facts["round"] = facts["began_after"] = record["round"]
+                    facts["recent"] = [r for r in facts["recent"] if r["round"] <= record["round"]]
                 return
             facts["missing_since"] = _missing_since(facts["missing_since"], record)
             facts["missing"] = record["missing"]
             facts["bytes_down"] += record["bytes_down"]
             facts["bytes_up"] += record["bytes_up"]
             facts["round"], facts["last"] = record["round"], record
+            facts["recent"] = _recent([*facts["recent"], record])
 
     def end(self, outcome: Outcome, why: str | None) -> None:
         with self._lock:
@@ -106,11 +110,17 @@ def progress_from(study: Study, records: Sequence[dict[str, Any]]) -> dict[str, 
         "rounds": study.recipe.rounds,
         "round": last["round"] if last else 0,
         "last": last,
+        "recent": _recent(records),
         "missing": last["missing"] if last else {},
         "missing_since": missing_since,
         "bytes_down": sum(record["bytes_down"] for record in records),
         "bytes_up": sum(record["bytes_up"] for record in records),
     }
+
+
+def _recent(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What is shown of the latest rounds: some may end between two requests for the status."""
+    return [{key: record[key] for key in SHOWN} for record in records[-RECENT:]]
 
 
 def _missing_since(before: dict[str, float], record: dict[str, Any]) -> dict[str, float]:
@@ -175,12 +185,11 @@ def _loss(record: dict[str, Any]) -> str:
     return "loss: none, skipped" if record["loss"] is None else f"loss {record['loss']:.4f}"
 
 
-def round_line(facts: dict[str, Any]) -> str:
-    """Return the last round as one line for a terminal."""
-    last = facts["last"]
-    missing = [f"{name} ({why})" for name, why in last["missing"].items()]
+def round_line(record: dict[str, Any], rounds: int) -> str:
+    """Return a round as one line for a terminal."""
+    missing = [f"{name} ({why})" for name, why in record["missing"].items()]
     return (
-        f"round {facts['round']} of {facts['rounds']}: {_loss(last)}, "
-        f"{', '.join(last['cohort'])}; {last['seconds']:.1f} s"
+        f"round {record['round']} of {rounds}: {_loss(record)}, "
+        f"{', '.join(record['cohort'])}; {record['seconds']:.1f} s"
         + (f"; missing: {', '.join(missing)}" if missing else "")
     )

@@ -6,7 +6,10 @@ import json
 import tomllib
 import zipfile
 import zlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 MAX_DEPTH = 64  # of tables and lists; settings and results are at most ten levels deep
 # Whatever is wrong with an .npz file and the JSON header in it.
@@ -18,22 +21,12 @@ UNREADABLE = (
 
 def parse_json(text: str) -> Any:
     """Return the content; raise ValueError, also for what is nested too deeply."""
-    try:
-        content = json.loads(text)
-    except RecursionError:
-        raise _too_deep() from None
-    _check_depth(content)
-    return content
+    return _parsed(json.loads, text)
 
 
 def parse_toml(text: str) -> dict[str, Any]:
     """Return the content; raise ValueError, also for what is nested too deeply."""
-    try:
-        content = tomllib.loads(text)
-    except RecursionError:
-        raise _too_deep() from None
-    _check_depth(content)
-    return content
+    return _parsed(tomllib.loads, text)
 
 
 def parse_table(text: str, suffix: str) -> dict[str, Any]:
@@ -59,6 +52,15 @@ def parse_records(text: str, *needed: str) -> list[dict[str, Any]]:
             break
         records.append(record)
     return records
+
+
+def _parsed(parse: Callable[[str], T], text: str) -> T:
+    try:
+        content = parse(text)
+    except RecursionError:
+        raise _too_deep() from None
+    _check_depth(content)
+    return content
 
 
 def _check_depth(content: Any) -> None:

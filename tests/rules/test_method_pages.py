@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from support.markdown_pages import differing_pages
 from typer.testing import CliRunner
 
 from docs.markdown import MARK
@@ -25,10 +26,7 @@ def written() -> dict[str, str]:
 
 
 def test_committed_pages_are_what_the_code_describes(written: dict[str, str]):
-    found = {path.name: path.read_text(encoding="utf-8") for path in COMMITTED.glob("*.md")}
-    differing = sorted(
-        name for name in found.keys() | written.keys() if found.get(name) != written.get(name)
-    )
+    differing = differing_pages(COMMITTED, written)
     assert not differing, f"{', '.join(differing)} in docs/methods: run `make docs`"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,3 +48,10 @@ def prose_lines(text: str) -> list[str]:
     """The lines outside of code blocks and tables, without the targets of their links."""
     lines = _BLOCK.sub("", text).splitlines()
     return [_TARGET.sub("]", line) for line in lines if not line.lstrip().startswith("|")]
+
+
+def differing_pages(folder: Path, written: Mapping[str, str]) -> list[str]:
+    """Names of the pages that are not in the folder as ``make docs`` would write them."""
+    found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
+    names = found.keys() | written.keys()
+    return sorted(name for name in names if found.get(name) != written.get(name))

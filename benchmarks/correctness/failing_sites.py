@@ -21,9 +21,8 @@ from tempfile import TemporaryDirectory
 
 import torch
 from sklearn.metrics import roc_auc_score
-from support.remote_sites import OPEN, make_engine, make_study, without_validation
+from support.remote_sites import make_engine, make_study, sites_of
 from support.tiny_federation import (
-    Federation,
     make_federation,
     make_method,
     synthetic_images,
@@ -35,7 +34,6 @@ from benchmarks.harness.result_csv import Row, write_results
 from fedquilt.deploy.protocol.channel import WaitLimits
 from fedquilt.deploy.server.quorum import TooFewSites
 from fedquilt.deploy.site.client import SiteClient
-from fedquilt.deploy.site.memory import SiteMemory
 from fedquilt.deploy.study import Study
 from fedquilt.metrics.evaluation import predict_logits
 from fedquilt.training.client import Workspace
@@ -91,19 +89,6 @@ class FailingChannel:
                 yield reply[: self._draw.randrange(len(reply))]
 
 
-def sites_of(study: Study, federation: Federation, folder: Path) -> dict[str, SiteClient]:
-    return {
-        name: SiteClient(
-            study,
-            without_validation(data),
-            SiteMemory.of(folder / name / "states", study, OPEN, folder / name),
-            OPEN,
-            CountedLog(folder / name / "audit.jsonl"),
-        )
-        for name, data in federation.clients.items()
-    }
-
-
 def run_study(method: Method, rounds: int, share: float) -> dict[str, float]:
     """Run all rounds; raise AssertionError if a round counts anything but who answered."""
     began = time.perf_counter()
@@ -113,7 +98,7 @@ def run_study(method: Method, rounds: int, share: float) -> dict[str, float]:
     )
     shared_memory = Path("/dev/shm")
     with TemporaryDirectory(dir=shared_memory if shared_memory.exists() else None) as folder:
-        sites = sites_of(study, federation, Path(folder))
+        sites = sites_of(study, federation, Path(folder), log=CountedLog)
         channel = FailingChannel(sites, 0.0, random.Random(7))
         engine = make_engine(study, channel, Path(folder))
         engine._audit_log = CountedLog(Path(folder) / "server.jsonl")

@@ -76,16 +76,26 @@ def make_clients(method: Method, rounds: int = 3) -> Federation:
 def make_sites(
     study: Study, folder: Path, policy: SitePolicy = OPEN, rounds: int = 3
 ) -> dict[str, SiteClient]:
-    clients = make_clients(study.recipe.method, rounds).clients
+    return sites_of(study, make_clients(study.recipe.method, rounds), folder, policy)
+
+
+def sites_of(
+    study: Study,
+    federation: Federation,
+    folder: Path,
+    policy: SitePolicy = OPEN,
+    log: Callable[[Path], AuditLog] = AuditLog,
+) -> dict[str, SiteClient]:
+    """The sites of a federation, each with its memory and audit log in a folder of its own."""
     return {
         name: SiteClient(
             study,
             without_validation(data),
             SiteMemory.of(folder / name / "states", study, policy, folder / name),
             policy,
-            AuditLog(folder / name / "audit.jsonl"),
+            log(folder / name / "audit.jsonl"),
         )
-        for name, data in clients.items()
+        for name, data in federation.clients.items()
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from benchmarks.studies.quilt.candidates import CANDIDATES as CANDIDATE_METHODS
+from benchmarks.studies.quilt.candidates import barlow_twins, matched
 from benchmarks.studies.quilt.data_sets import _drawn
 from benchmarks.studies.quilt.kept_rows import finals, kept, read
 from benchmarks.studies.quilt.one_run import GLOBAL, Job, _write
@@ -196,3 +198,43 @@ def test_patients_are_on_one_side_and_every_class_on_both() -> None:
 
 def test_candidates_are_no_methods_of_the_package() -> None:
     assert not METHODS.keys() & CANDIDATE_METHODS.keys()
+
+
+def test_longer_tuning_of_the_plan_replaces_shorter_and_no_failure_decides(tmp_path: Path) -> None:
+    study, plan = Study(tmp_path, {}), (Part("tuning", MAIN, ("QUILT",), 40),)
+    for rate, auc in zip(RATES, (70.0, 60.0, 65.0)):
+        study.keep([_row(replace(_tuning(rate), rounds=24), auc)], None)
+    assert study.rate(MAIN, "QUILT") == RATES[0]
+    assert study.rate(MAIN, "QUILT", plan) is None  # 40 rounds are to come
+    for rate, auc in zip(RATES[:-1], (70.0, 80.0)):
+        study.keep([_row(_tuning(rate), auc)], None)
+    study.failed.add(_tuning(RATES[-1]))
+    assert study.rate(MAIN, "QUILT", plan) == RATES[0]
+    study.failed.clear()
+    study.keep([_row(_tuning(RATES[-1]), 75.0)], None)
+    assert study.rate(MAIN, "QUILT", plan) == study.rate(THREE, "QUILT", plan) == RATES[1]
+
+
+def test_an_idea_that_failed_is_not_the_best_and_stops_nothing(tmp_path: Path) -> None:
+    study = Study(tmp_path, {})
+    for name in CANDIDATES:
+        job = Job(phase="screening", problem=MAIN, row=name, seed=100, rounds=80, rate=1e-3)
+        if name == IDEAS[0]:
+            study.failed.add(job)
+        else:
+            study.keep([_row(job, 71.0 if name == IDEAS[1] else 70.0)], None)
+    assert study.best_candidate(MAIN) == IDEAS[1]
+
+
+def test_prevalence_is_matched_and_correlations_are_of_one_feature_with_itself() -> None:
+    logits = torch.randn(400, 2, generator=torch.Generator().manual_seed(1))
+    prevalence = torch.tensor([0.1, 0.4])
+    shifted = matched(logits, prevalence) + torch.logit(prevalence)
+    assert torch.allclose(torch.sigmoid(shifted).mean(0), prevalence, atol=1e-3)
+    # Two features that do not correlate, in four rows, with a variance of 4/3.
+    features = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+    # Standardised squares are 3/4 each, so the diagonal is 0.75: (1 - 0.75)^2 is the mean of two.
+    assert float(barlow_twins(features, features)) == pytest.approx(0.0625, abs=1e-3)
+    # Swapped, the diagonal is 0 and what is off it 0.75: 1 + 0.005 * 0.75^2.
+    swapped = barlow_twins(features, features.flip(1))
+    assert float(swapped) == pytest.approx(1 + 0.005 * 0.5625, abs=1e-3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -12,13 +13,17 @@ from fedquilt.core.payload import Update
 from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights, clone
 from fedquilt.data.batches import Batch
-from fedquilt.losses.class_prior import adjust_logits
+from fedquilt.losses.class_prior import adjust_logits, clamp_prior
 from fedquilt.losses.cross_entropy import elementwise_bce
-from fedquilt.losses.distillation import bernoulli_kl, squared_gap
+from fedquilt.losses.distillation import squared_gap
+from fedquilt.losses.soft_targets import beta_share, mix
 from fedquilt.methods.quilt import Quilt
 from fedquilt.training.method import Local, Stage, State
+from fedquilt.training.task import Task
 
 LATE = 0.5  # the share of the rounds after which late terms begin
+AVERAGED_IN = 0.3  # the share of a round's predictions in the average over rounds
+OFF_DIAGONAL = 0.005  # weight of correlations that are to be 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,18 +69,6 @@ class FeaturesHeld(Quilt):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KullbackLeibler(Quilt):
-    """Hold unannotated entries by the Kullback-Leibler divergence, not the squared gap."""
-
-    def loss(self, local: Local, batch: Batch) -> Tensor:
-        images = batch.views[0]
-        logits = local.model(images).logits
-        held = local.forward(local.received["weights"], images).logits
-        entries = _supervised(self, local, batch, logits)
-        return torch.where(batch.known, entries, bernoulli_kl(held.detach(), logits)).mean()
-
-
-@dataclass(frozen=True, kw_only=True)
 class LateStrong(Quilt):
     """Late, the student sees a strong view and the received model the weak one."""
 
@@ -110,25 +103,6 @@ class LateSharp(LateStrong):
 
     def views(self, round_index: int) -> tuple[str, ...]:
         return ("weak", "weak") if self.is_late(round_index) else ("weak",)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StrongSupervision(Quilt):
-    """Annotated entries are trained on a weak and a strong view; blanks are held on both."""
-
-    def views(self, round_index: int) -> tuple[str, ...]:
-        return ("weak", "strong")
-
-    def loss(self, local: Local, batch: Batch) -> Tensor:
-        weak, strong = batch.views
-        held = local.forward(local.received["weights"], weak).logits
-        terms = [
-            torch.where(
-                batch.known, _supervised(self, local, batch, logits), squared_gap(logits, held)
-            ).mean()
-            for logits in local.model(torch.cat([weak, strong])).logits.chunk(2)
-        ]
-        return torch.stack(terms).mean()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,10 +147,37 @@ class LateAgreeing(LateStrong):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AverageTeacher(Quilt):
-    """Blanks are held to the client's own average of the models it received: no more is sent."""
+class SemiSupervised(Quilt):
+    """What semi-supervised learning does with unlabelled images, at the blanks of QUILT's loss.
 
-    kept: float = 0.8  # of the average, in every round
+    The teacher is the received model on the weak view, or an average of the received models. With
+    MixUp, images, labels and the teacher's probabilities are mixed alike.
+    """
+
+    positive_weight_from: Literal["client", "population"] = "population"  # also sends prevalences
+    student_sees: Literal["weak", "strong", "both"] = "weak"
+    mixing: float = 0.0  # alpha of Beta(alpha, alpha); 0: no MixUp
+    kept: float = 0.0  # share of the old average of received models, in every round
+    blanks: float = 1.0  # their weight in the loss
+    soft_labels: bool = False  # cross-entropy with the teacher's probability, not the squared gap
+    once_a_round: bool = False  # targets are an average over the rounds' predictions
+    matched: bool = False  # targets of a round are shifted to the annotators' prevalence
+    temperature: float = 1.0  # of the targets of a round
+    decorrelated: float = 0.0  # weight of Barlow Twins on the features of both views
+
+    also_broadcast: ClassVar[tuple[str, ...]] = ("prevalence",)
+
+    def init_server(self, weights: Weights, task: Task, survey: Totals) -> State:
+        share = survey.sum("positives") / survey.sum("annotated").clamp(min=1)
+        return super().init_server(weights, task, survey) | {"prevalence": share}
+
+    def views(self, round_index: int) -> tuple[str, ...]:
+        return ("weak",) if self.student_sees == "weak" else ("strong", "weak")
+
+    def sample_noise(
+        self, batch_size: int, class_count: int, generator: torch.Generator
+    ) -> Tensor | None:
+        return beta_share(self.mixing, generator) if self.mixing else None
 
     def begin(self, local: Local) -> State:
         received: Weights = local.received["weights"]
@@ -185,26 +186,75 @@ class AverageTeacher(Quilt):
             name: before[name].lerp(leaf, 1 - self.kept) if leaf.is_floating_point() else leaf
             for name, leaf in received.items()
         }
-        return {**local.state, "teacher": teacher}
+        state = {**local.state, **({"teacher": teacher} if self.kept else {})}
+        if not self.once_a_round:
+            return state
+        found = local.predict(received, "weak").logits.float()
+        if self.matched:
+            found = matched(found, local.received["prevalence"].to(found)) / self.temperature
+        found = torch.sigmoid(found)
+        return {**state, "targets": local.state.get("targets", found).lerp(found, AVERAGED_IN)}
+
+    def targets(self, local: Local, batch: Batch) -> Tensor:
+        if self.once_a_round:
+            chosen: Tensor = local.state["targets"].index_select(0, batch.rows)
+            return chosen
+        teacher = local.state["teacher"] if self.kept else local.received["weights"]
+        return torch.sigmoid(local.forward(teacher, batch.views[-1]).logits.detach())
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
-        held = local.forward(local.state["teacher"], batch.views[0]).logits
-        images = batch.views[0] if len(batch.views) == 1 else torch.cat([*batch.views])
-        terms = [
-            torch.where(
-                batch.known, _supervised(self, local, batch, logits), squared_gap(logits, held)
-            ).mean()
-            for logits in local.model(images).logits.chunk(len(batch.views))
-        ]
-        return torch.stack(terms).mean()
+        images, (labels, known) = batch.views[0], self.supervision(batch)
+        labels = torch.where(known, labels, 0.0)
+        target = self.targets(local, batch) if self.consistency else labels
+        if self.student_sees == "both":
+            images = torch.cat([*batch.views])
+            labels, known, target = (torch.cat([each, each]) for each in (labels, known, target))
+        if batch.drawn is not None:
+            images, labels, target = (
+                mix(each, each.roll(1, 0), batch.drawn) for each in (images, labels, target)
+            )
+            known = known & known.roll(1, 0)
+        output = local.model(images)
+        logits = output.logits
+        adjusted = adjust_logits(logits, local.state["prior"]) if self.logit_adjustment else logits
+        entries = elementwise_bce(adjusted, labels, self.class_weight(local))
+        if not self.consistency:
+            return torch.where(known, entries, 0.0).mean()
+        if self.soft_labels:
+            gap = elementwise_bce(logits, target)
+        else:
+            gap = (torch.sigmoid(logits) - target).square()
+        loss = torch.where(known, entries, self.blanks * gap).mean()
+        if not self.decorrelated:
+            return loss
+        return loss + self.decorrelated * barlow_twins(*output.features.float().chunk(2))
 
 
 @dataclass(frozen=True, kw_only=True)
-class AverageTeacherBothViews(AverageTeacher):
-    """The same, and the student sees a weak and a strong view."""
+class FullLabelsMixed(SemiSupervised):
+    """The bound with the candidates' MixUp and views."""
 
-    def views(self, round_index: int) -> tuple[str, ...]:
-        return ("weak", "strong")
+    needs_complete_labels: ClassVar[bool] = True
+
+
+def matched(logits: Tensor, prevalence: Tensor) -> Tensor:
+    """Shift each class's balanced logits until their mean posterior is the prevalence."""
+    prior = torch.logit(clamp_prior(prevalence, len(logits)))
+    low, high = torch.full_like(prior, -10.0), torch.full_like(prior, 10.0)
+    for _ in range(20):
+        middle = (low + high) / 2
+        above = torch.sigmoid(logits + middle + prior).mean(0) > torch.sigmoid(prior)
+        low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+    return logits + (low + high) / 2
+
+
+def barlow_twins(one: Tensor, other: Tensor) -> Tensor:
+    """Features of two views: each correlates with itself and with no other feature."""
+    one, other = ((each - each.mean(0)) / (each.var(0) + 1e-4).sqrt() for each in (one, other))
+    correlations = one.T @ other / len(one)
+    same = torch.eye(len(correlations), device=one.device)
+    weights = torch.where(same > 0, 1.0, OFF_DIAGONAL)
+    return (weights * (correlations - same).square()).sum() / len(correlations)
 
 
 def _supervised(method: Quilt, local: Local, batch: Batch, logits: Tensor) -> Tensor:
@@ -217,12 +267,10 @@ CANDIDATES = {
     "quilt-fading": "Fading",
     "quilt-buffers": "BuffersToo",
     "quilt-features": "FeaturesHeld",
-    "quilt-kl": "KullbackLeibler",
     "quilt-late-strong": "LateStrong",
     "quilt-late-sharp": "LateSharp",
-    "quilt-both-views": "StrongSupervision",
     "quilt-bolder": "Bolder",
     "quilt-late-agreeing": "LateAgreeing",
-    "quilt-average-teacher": "AverageTeacher",
-    "quilt-average-teacher-both-views": "AverageTeacherBothViews",
+    "quilt-semi-supervised": "SemiSupervised",
+    "full-labels-mixed": "FullLabelsMixed",
 }

@@ -11,6 +11,39 @@ from fedquilt.methods import METHODS
 from fedquilt.recipes.recipe import Recipe, recipe_from
 
 CR = {"name": "fedmlp", "detection": False, "warmup_rounds": 0}
+SEMI = {"name": "quilt-semi-supervised"}
+MIXUP = {"mixing": 0.5}
+SUPERVISED = {  # FedAvg-PL's loss and server, in the class that mixes
+    "consistency": False,
+    "logit_adjustment": False,
+    "over_relaxation": 0.0,
+    "head_rows": "all",
+    "positive_weight": "inverse-prevalence",
+}
+STRONG_VIEW = {"student_sees": "strong"}
+EACH_ROUND = {"once_a_round": True}
+SETTINGS: dict[str, dict[str, Any]] = {  # of SemiSupervised
+    "strong view": STRONG_VIEW,
+    "both views": {"student_sees": "both"},
+    "MixUp": MIXUP,
+    "strong view, MixUp": {**STRONG_VIEW, **MIXUP},
+    "strong view, MixUp, average teacher": {**STRONG_VIEW, **MIXUP, "kept": 0.8},
+    "strong view, average teacher": {**STRONG_VIEW, "kept": 0.8},
+    "average teacher": {"kept": 0.8},
+    "strong view, MixUp, round's targets": {**STRONG_VIEW, **MIXUP, **EACH_ROUND},
+    "strong view, round's targets, matched": {**STRONG_VIEW, **EACH_ROUND, "matched": True},
+    "strong view, MixUp, round's targets, matched, sharp": {
+        **STRONG_VIEW,
+        **MIXUP,
+        **EACH_ROUND,
+        "matched": True,
+        "temperature": 0.5,
+    },
+    "strong view, blanks 5": {**STRONG_VIEW, "blanks": 5.0},
+    "strong view, soft labels": {**STRONG_VIEW, "soft_labels": True},
+    "both views, Barlow Twins": {"student_sees": "both", "decorrelated": 0.02},
+}
+ON_THEIR_OWN = [name for name in CANDIDATES if name not in (SEMI["name"], "full-labels-mixed")]
 ROWS: dict[str, dict[str, Any]] = {
     "full labels": {"name": "full-labels"},
     "FedAvg-PL": {"name": "fedavg-pl"},
@@ -33,8 +66,21 @@ ROWS: dict[str, dict[str, Any]] = {
         "over_relaxation": 0.0,
         "server_step": {"momentum": 0.5},
     },
-    **{f"QUILT, {name.removeprefix('quilt-')}": {"name": name} for name in CANDIDATES},
+    **{f"QUILT, {name.removeprefix('quilt-')}": {"name": name} for name in ON_THEIR_OWN},
+    **{f"QUILT, {words}": {**SEMI, **settings} for words, settings in SETTINGS.items()},
+    "FedAvg-PL, strong view": {"name": "fedavg-pl"},
+    "FedAvg-PL, strong view, MixUp": {**SEMI, **SUPERVISED, "student_sees": "strong", **MIXUP},
+    "full labels, strong view": {"name": "full-labels"},
+    "full labels, strong view, MixUp": {
+        **SUPERVISED,
+        **MIXUP,
+        "name": "full-labels-mixed",
+        "student_sees": "strong",
+    },
 }
+# FedLSM keeps its own strong view; in these rows even the only view is strong.
+STRONG = {"degrees": 15.0, "translate": 0.12, "scale": [0.8, 1.25], "brightness": 0.3}
+STRONG_ONLY = ("FedAvg-PL, strong view", "full labels, strong view")
 SUITED = ("fedmlp", "fednoro")  # their schedules follow the number of rounds
 SCHEDULED = ("quilt-fading", "quilt-late-strong", "quilt-late-sharp", "quilt-late-agreeing")
 
@@ -138,6 +184,14 @@ PROBLEMS = {
 }
 
 
+def views_of(problem: Problem, row: str) -> dict[str, Any]:
+    """The problem's views; a candidate's strong view is of photographs, and not for digits."""
+    if row in STRONG_ONLY:
+        return {"weak": STRONG, **problem.views}
+    method = str(ROWS[row]["name"])
+    return {"strong": STRONG, **problem.views} if method in CANDIDATES else problem.views
+
+
 def recipe_of(
     problem: Problem, row: str, rate: float, seed: int, rounds: int, folder: Path
 ) -> Recipe:
@@ -160,7 +214,7 @@ def recipe_of(
             "partition": problem.partition,
             "annotation": problem.annotation,
             "model": model,
-            "views": problem.views,
+            "views": views_of(problem, row),
             "method": method,
             "rounds": rounds,
             "seed": seed,

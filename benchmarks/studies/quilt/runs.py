@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import argparse
 import csv
-import gc
 import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.result_csv import made_with
-from benchmarks.studies.quilt.one_run import GLOBAL, Job, run_job
+from benchmarks.studies.quilt.one_run import GLOBAL, Job
 from benchmarks.studies.quilt.plan import (
     BEST,
     CANDIDATES,
@@ -39,9 +36,9 @@ from benchmarks.studies.quilt.plan import (
     Part,
 )
 from benchmarks.studies.quilt.problems import PROBLEMS, follows_the_rounds
+from benchmarks.studies.quilt.workers import HELD_AT_MOST, OF_THE_DEVICE, Worker
 
 ATTEMPTS = 2  # of a job that failed, as when other processes had the device's memory
-JOBS_OF_A_PROCESS = 8  # so that nothing it holds on the device lasts
 
 
 @dataclass
@@ -126,24 +123,34 @@ class Study:
         for row in rows:
             self.note(row)
 
-    def rate(self, problem: str, row: str) -> float | None:
-        """The best learning rate on the tuning seed, once all were tried."""
-        source = PROBLEMS[problem].rates_from or problem
-        of_row = CARRIES_OVER.get(row, "QUILT" if row in CANDIDATES else row)
-        tried = {
-            job.rate: self.quality[job]
-            for job in self.finished
-            if (job.phase, job.problem, job.row) == ("tuning", source, of_row)
-        }
-        if not tried.keys() >= set(PROBLEMS[source].rates):
+    def rate(self, problem: str, row: str, plan: Sequence[Part] = ()) -> float | None:
+        """The best learning rate on the tuning seed, by the longest runs of which all are there.
+
+        It is not known before all tuning runs of the plan are, unless one of them failed.
+        """
+        source, of_row = PROBLEMS[problem].rates_from or problem, CARRIES_OVER.get(row, row)
+        planned = [
+            part.rounds or PROBLEMS[source].rounds
+            for part in plan
+            if (part.phase, part.problem) == ("tuning", source) and of_row in part.rows
+        ]
+        if any((job.problem, job.row) == (source, of_row) for job in self.failed):
+            planned = []
+        tried: dict[int, dict[float, float]] = {}
+        for job in self.finished:
+            if (job.phase, job.problem, job.row) == ("tuning", source, of_row):
+                tried.setdefault(job.rounds, {})[job.rate] = self.quality[job]
+        whole = [n for n, found in tried.items() if found.keys() >= set(PROBLEMS[source].rates)]
+        if not whole or max(whole) < max(planned, default=0):
             return None
-        return max(sorted(tried), key=lambda rate: tried[rate])
+        found = tried[max(whole)]
+        return max(sorted(found), key=lambda rate: found[rate])
 
     def best_candidate(self, problem: str) -> str | None:
-        """The idea that is best on the tuning seed, once all were tried."""
+        """The idea that is best on the tuning seed, once all were tried, some in vain."""
         screened = {
-            job.row: self.quality[job]
-            for job in self.finished
+            job.row: self.quality.get(job, 0.0)
+            for job in self.finished | self.failed
             if (job.phase, job.problem) == ("screening", problem)
         }
         if not screened.keys() >= set(CANDIDATES):
@@ -160,7 +167,7 @@ class Study:
                     row = self.best_candidate(screened_on) if named == BEST else named
                     rates: tuple[float | None, ...] = problem.rates
                     if part.phase != "tuning":
-                        rates = (None if row is None else self.rate(part.problem, row),)
+                        rates = (None if row is None else self.rate(part.problem, row, plan),)
                     for rate in rates:
                         yield (
                             None
@@ -174,41 +181,6 @@ class Study:
                                 rate=rate,
                             )
                         )
-
-
-def work(job: Job, halfway: Path, folder: Path, device: str) -> tuple[list[dict[str, Any]], Any]:
-    import torch
-
-    torch.set_num_threads(1)
-    made = run_job(job, folder, device, halfway)
-    if device == "cuda":
-        gc.collect()  # captured steps are in cycles
-        torch.cuda.empty_cache()  # other processes need it
-    return made
-
-
-class Workers:
-    """Processes that outlive their jobs; a new set of them after one has ended."""
-
-    def __init__(self, count: int, folder: Path, device: str) -> None:
-        self.count, self._arguments = count, (folder, device)
-        self._pool = self._started()
-
-    def _started(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(
-            self.count, mp_context=get_context("spawn"), max_tasks_per_child=JOBS_OF_A_PROCESS
-        )
-
-    def begin(self, job: Job, halfway: Path) -> Future[Any]:
-        try:
-            return self._pool.submit(work, job, halfway, *self._arguments)
-        except BrokenProcessPool:
-            self._pool = self._started()
-            return self._pool.submit(work, job, halfway, *self._arguments)
-
-    def kill(self) -> None:
-        for process in list((self._pool._processes or {}).values()):
-            process.kill()
 
 
 def main() -> None:
@@ -230,17 +202,18 @@ def main() -> None:
         plan = tuple(part for part in plan if options.only in part.problem)
     if options.shrink:
         plan = tuple(replace(part, rounds=options.shrink) for part in plan)
-    running: dict[Future[Any], tuple[Job, float]] = {}
+    running: dict[Future[Any], tuple[Job, float, Worker]] = {}
     pace: dict[str, list[float]] = {}  # by data: seconds of a round, while all workers are busy
     attempts: Counter[Job] = Counter()
-    workers = Workers(options.workers, options.folder, options.device)
+    share = OF_THE_DEVICE / options.workers
+    idle = [Worker(options.folder, options.device, share) for _ in range(options.workers)]
 
     def left() -> float:
         return end - time.monotonic()
 
     def start() -> bool:
         """Start the first job that is ready and fits into the time left; say if there was one."""
-        begun = {job for job, _ in running.values()} | study.finished | study.failed
+        begun = {job for job, *_ in running.values()} | study.finished | study.failed
         for job in study.jobs(plan):
             if job is None or job in begun:
                 continue
@@ -248,32 +221,40 @@ def main() -> None:
             if study.least_rounds(job) * alike[len(alike) // 2] > left() - 5:
                 continue
             attempts[job] += 1
-            running[workers.begin(job, study.halfway(job))] = (job, time.monotonic())
+            worker = idle.pop()
+            future = worker.begin(job, study.halfway(job))
+            running[future] = (job, time.monotonic(), worker)
             return True
         return False
 
     while left() > 0:
-        while len(running) < options.workers and start():
+        while idle and start():
             pass
         if not running:
             break
         done, _ = wait(running, timeout=max(left(), 0), return_when=FIRST_COMPLETED)
         for future in done:
-            job, since = running.pop(future)
+            job, since, worker = running.pop(future)
+            idle.append(worker)
             if error := future.exception():
+                worker.restart()
                 if attempts[job] == ATTEMPTS:
                     study.failed.add(job)
                 print(f"FAILED {job}: {type(error).__name__} {str(error)[:300]}", flush=True)
                 continue
-            rows, scores = future.result()
+            rows, scores, held = future.result()
             study.keep(rows, scores)
+            if held > HELD_AT_MOST:
+                worker.restart()
             of_data = pace.setdefault(PROBLEMS[job.problem].data, [])
             of_data.append((time.monotonic() - since) / job.rounds)
             last = next(row for row in reversed(rows) if row["served"] == GLOBAL)
             shown = (last[name] for name in ("macro_auc", "map", "seconds", "memory_MiB"))
-            print(f"{options.seconds - left():5.0f}s", *vars(job).values(), *shown, flush=True)
-    workers.kill()
-    halves = sum(study.keep_half(job) for job, _ in running.values())
+            then = f"{options.seconds - left():5.0f}s"
+            print(then, *vars(job).values(), *shown, f"held {held // 2**20}", flush=True)
+    for worker in [*idle, *(worker for *_, worker in running.values())]:
+        worker.kill()
+    halves = sum(study.keep_half(job) for job, *_ in running.values())
     print(f"{len(running)} runs were cut off, {halves} of them after half", flush=True)
     os._exit(0)
 

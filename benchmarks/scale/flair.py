@@ -1,7 +1,7 @@
 """A run in FLAIR's shape from start to report: its users, its classes, made-up images.
 
     python -m benchmarks.scale.flair --classes 17
-    python -m benchmarks.scale.flair --classes 1628 --method fedlgt --device cuda
+    python -m benchmarks.scale.flair --classes 1628 --method fedlgt --device cuda --only-rounds
 
 FLAIR has 51,414 users with 345,879 images in its training part, and 17 coarse or 1,628 fine
 classes. Here a user's number of images is log-normal with that mean. Images are noise, so the run
@@ -14,6 +14,7 @@ import argparse
 import resource
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ import torch
 
 from benchmarks.harness.result_csv import Row, read_results, write_results
 from benchmarks.scale.synthetic import Size, made_up
+from fedquilt.data.source import Splits
+from fedquilt.engines.options import SLOTS, EngineOptions
 from fedquilt.recipes.recipe import recipe_from
 from fedquilt.reports.html.run_report import try_run_report
 from fedquilt.reports.run_pictures import save_run_pictures
@@ -31,6 +34,10 @@ from fedquilt.runs.finished_run import read_run
 RESULT = "scale/flair"
 USERS, IMAGES_EACH = 51_414, 6.73
 SPREAD = 1.2  # of the logarithm of a user's images
+
+
+class Enough(Exception):
+    """Raised after the last round, if only rounds are timed."""
 
 
 def users_of(count: int) -> np.ndarray:
@@ -51,6 +58,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--cohort", type=int, default=50)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--slots", type=int, default=SLOTS, help="clients at once on a GPU")
+    parser.add_argument("--only-rounds", action="store_true", help="no result and no report")
     options = parser.parse_args()
     began = time.perf_counter()
     size = Size(options.users, options.classes, 0, options.test_images, options.pixels)
@@ -64,6 +73,9 @@ def main() -> None:
         marks[event] = time.perf_counter()
         if event == "round":
             seconds.append(facts["seconds"])
+            print(f"round {len(seconds)}: {seconds[-1]:.2f} s", flush=True)
+            if options.only_rounds and len(seconds) == options.rounds:
+                raise Enough
 
     recipe = recipe_from(
         {
@@ -79,17 +91,14 @@ def main() -> None:
             "checkpoint_every": 5,
         }
     )
-    with tempfile.TemporaryDirectory() as name:
+    engine = EngineOptions(slots=options.slots)
+    ends: Row = {}
+    with tempfile.TemporaryDirectory() as name, suppress(Enough):
         folder = Path(name) / "run"
-        experiment.run(recipe, folder, splits=splits, observe=observe, device=options.device)
-        trained = time.perf_counter()
-        run = read_run(folder)
-        save_run_pictures(run, splits.train)
-        complaint = try_run_report(folder)
-        ended = time.perf_counter()
-        files = [path for path in folder.rglob("*") if path.is_file()]
-        megabytes = sum(path.stat().st_size for path in files) / 1e6
-        sent = run.result["bytes_up"]
+        experiment.run(
+            recipe, folder, splits=splits, observe=observe, device=options.device, engine=engine
+        )
+        ends = report(folder, splits, marks, time.perf_counter() - made)
     later = sorted(seconds[1:])
     row: Row = {
         "users": options.users,
@@ -101,23 +110,38 @@ def main() -> None:
         "backbone": options.backbone,
         "rounds": options.rounds,
         "cohort": options.cohort,
+        "slots": options.slots if options.device != "cpu" else "",
         "make_images_s": round(made - began, 1),
         "start_s": round(marks["begin"] - made, 1),
         "first_round_s": round(seconds[0], 2),
         "round_s": round(later[len(later) // 2], 3),
         "rounds_a_second": round(1 / later[len(later) // 2], 2),
-        "finish_s": round(trained - marks["round"], 1),
-        "report_s": round(ended - trained, 1),
-        "start_to_report_s": round(ended - made, 1),
         "cpu_s": round(time.process_time() - cpu_before, 1),
         "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        "folder_mb": round(megabytes, 1),
-        "mb_up_a_round": round(sent / 1e6 / options.rounds, 2),
-        "complaint": complaint or "",
+        "gpu_mb": torch.cuda.max_memory_allocated() // 2**20 if torch.cuda.is_available() else "",
         "torch_threads": torch.get_num_threads(),
+        **ends,
     }
     print(row)
     write_results(RESULT, [row], options.device, earlier=read_results(RESULT))
+
+
+def report(folder: Path, splits: Splits, marks: dict[str, float], trained_s: float) -> Row:
+    """Write pictures and report; ``trained_s`` seconds went by before."""
+    trained = time.perf_counter()
+    run = read_run(folder)
+    save_run_pictures(run, splits.train)
+    complaint = try_run_report(folder)
+    report_s = time.perf_counter() - trained
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {
+        "finish_s": round(trained - marks["round"], 1),
+        "report_s": round(report_s, 1),
+        "start_to_report_s": round(trained_s + report_s, 1),
+        "folder_mb": round(sum(path.stat().st_size for path in files) / 1e6, 1),
+        "mb_up_a_round": round(run.result["bytes_up"] / 1e6 / len(run.history), 2),
+        "complaint": complaint or "",
+    }
 
 
 if __name__ == "__main__":

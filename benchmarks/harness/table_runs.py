@@ -65,8 +65,15 @@ def _nested(row: Mapping[str, str]) -> dict[str, Any]:
         for parent in parents:
             place = place.setdefault(parent, {})
         is_text = name in TEXT or ("environment" in parents and not text.isdigit())
-        place[name] = text if is_text else json.loads(text or "null")
+        place[name] = text if is_text else _value(text)
     return result
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text or "null")
+    except ValueError:  # a word, such as which model is served
+        return text
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,6 @@ def options(tmp_path: Path, **changes: object) -> Namespace:
         "weights": None,
         "out": tmp_path / "out",
         "seconds": 600.0,
-        "last": 40.0,
         "workers": 1,
         "device": "cpu",
         "tiny": False,
@@ -34,7 +32,7 @@ def options(tmp_path: Path, **changes: object) -> Namespace:
 def test_each_part_plans_all_rows_of_its_table_with_three_seeds(tmp_path: Path) -> None:
     study = planned(options(tmp_path, weights=tmp_path / "w.safetensors"), tmp_path / "runs")
     for part in PARTS:
-        table, runs, _ = study.tables[part.table]
+        table, runs, _ = study.tables[part]
         rows = {row.name for row in find_table(part.table, part.data).rows}
         assert {(each.cell.row.name, each.seed) for each in runs} == {
             (row, seed) for row in rows for seed in SEEDS
@@ -46,22 +44,65 @@ def test_each_part_plans_all_rows_of_its_table_with_three_seeds(tmp_path: Path) 
     assert first == sorted(first)  # every table with a seed before the next one
 
 
-def test_runs_are_written_as_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_kept_and_only_the_missing_ones_are_run_by_the_next_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submitted: list[str] = []
+
+    class Pool(InlinePool):
+        def submit(self, recipe: Recipe, folder: Path) -> None:
+            submitted.append(folder.name)
+            super().submit(recipe, folder)
+
     few = ("data.train=200", "data.test=60", "method.training.steps=1")
     part = replace(PARTS[-1], data="digits", rounds=1, rows="fixed-etf,learnable-etf", settings=few)
     monkeypatch.setattr(papers_tables, "PARTS", (part,))
-    monkeypatch.setattr(papers_tables, "SEEDS", (0, 1))
-    monkeypatch.setattr(papers_tables, "RunPool", InlinePool)
-    run(options(tmp_path))
-    out = tmp_path / "out" / "fednca-ml-table8"
-    with (out / "runs.csv").open(newline="") as file:
+    monkeypatch.setattr(papers_tables, "RunPool", Pool)
+    out = tmp_path / "out"
+    for seeds in ((0,), (0, 1)):
+        monkeypatch.setattr(papers_tables, "SEEDS", seeds)
+        run(options(tmp_path))
+    rows = ("fixed-etf", "learnable-etf")
+    assert submitted == [f"{row}--beta-0.5--seed{seed}" for seed in (0, 1) for row in rows]
+    with (out / "fednca_ml_table8_digits_runs.csv").open(newline="") as file:
         runs = list(csv.DictReader(file))
-    assert [row["cell"] for row in runs] == [
-        f"{row}--beta-0.5--seed{seed}" for row in ("fixed-etf", "learnable-etf") for seed in (0, 1)
-    ]
-    made = json.loads((out / "table.json").read_text(encoding="utf-8"))
-    assert "command" in (out / "table.csv").read_text(encoding="utf-8").splitlines()[0]
-    assert made["table"] == "fednca-ml/table8"
+    assert [each["cell"] for each in runs] == sorted(submitted)
+    with (out / "fednca_ml_table8_digits.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert {line["seeds"] for line in table} == {"0 1"}
+    assert {line["method"] for line in table} == {"fixed, ETF", "learnable, ETF"}
+    assert all("benchmarks.studies.papers_tables" in line["command"] for line in table)
+    assert capsys.readouterr().out.count("0 runs are missing") == 2
+
+
+def test_a_result_of_other_settings_is_not_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = ("data.train=200", "data.test=60", "method.training.steps=1")
+    part = replace(PARTS[-1], data="digits", rounds=1, rows="fixed-etf", settings=few)
+    monkeypatch.setattr(papers_tables, "SEEDS", (0,))
+    monkeypatch.setattr(papers_tables, "RunPool", InlinePool)
+    found = []
+    for steps in (1, 2):
+        changed = (*few, f"method.training.steps={steps}")
+        monkeypatch.setattr(papers_tables, "PARTS", (replace(part, settings=changed),))
+        run(options(tmp_path))
+        with (tmp_path / "out" / "fednca_ml_table8_digits_runs.csv").open(newline="") as file:
+            found.append([each["recipe_hash"] for each in csv.DictReader(file)])
+    assert [len(each) for each in found] == [1, 1]
+    assert found[0] != found[1]
+
+
+def test_a_run_that_would_not_end_in_time_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = replace(PARTS[-1], data="digits", rounds=1, settings=("data.train=200",))
+    monkeypatch.setattr(papers_tables, "PARTS", (part,))
+    study = planned(options(tmp_path), tmp_path / "runs")
+    first, second, *_ = study.waiting()
+    assert study.likely_seconds(first) == 0.0  # nothing is known yet
+    study.keep(first, 50.0)
+    assert study.likely_seconds(second) == 50.0
 
 
 def test_no_run_starts_when_the_time_is_up(
@@ -71,7 +112,7 @@ def test_no_run_starts_when_the_time_is_up(
     monkeypatch.setattr(papers_tables, "PARTS", (part,))
     monkeypatch.setattr(papers_tables, "RunPool", InlinePool)
     run(options(tmp_path, seconds=0.0))
-    assert "9 runs were not started" in capsys.readouterr().out
+    assert "9 runs are missing" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
 
 

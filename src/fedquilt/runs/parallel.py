@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedquilt.data.source import Source, Splits
 
 POLL_SECONDS = 0.25
+RUNS_OF_A_PROCESS = 4  # on a device, so that no memory which a run holds there lasts
 
 
 class RunPool:
@@ -39,6 +40,7 @@ class RunPool:
             count,
             mp_context=multiprocessing.get_context("spawn"),
             initializer=end_with_parent,
+            max_tasks_per_child=None if on_cpu else RUNS_OF_A_PROCESS,
         )
 
     @property

@@ -92,3 +92,19 @@ def test_a_process_computes_on_its_device(
     torch.set_num_threads(before)
     assert ran == [device]
     assert indices == chosen
+
+
+@pytest.mark.parametrize(("devices", "limit"), [(("cpu",), None), (("cuda:0", "cuda:1"), 4)])
+def test_processes_are_replaced_after_some_runs_on_a_device(
+    devices: tuple[str, ...], limit: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """What a run left in the memory of a device goes with its process."""
+    limits: list[int | None] = []
+
+    class Executor:
+        def __init__(self, count: int, *, max_tasks_per_child: int | None, **others: object):
+            limits.append(max_tasks_per_child)
+
+    monkeypatch.setattr(parallel, "ProcessPoolExecutor", Executor)
+    parallel.RunPool(cache=tmp_path, devices=devices)
+    assert limits == [limit]

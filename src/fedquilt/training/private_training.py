@@ -70,11 +70,12 @@ def why_data_shows(method: Method) -> str | None:
 
 
 def why_network_couples(network: nn.Module) -> str | None:
-    for name, module in network.named_modules():
-        if isinstance(module, _BatchNorm):
+    for name, module in network.train().named_modules():
+        # A frozen part stays in evaluation mode: its batch norm uses stored statistics.
+        if isinstance(module, _BatchNorm) and module.training:
             return (
                 f"batch norm ({name}) mixes the images of a batch, so no gradient belongs to one "
-                "image; set model.norm = 'group', or use a network without batch norm such as "
-                "'small-cnn'"
+                "image; set model.norm = 'group', train the head alone (model.train = 'head'), or "
+                "use a network without batch norm such as 'small-cnn'"
             )
     return None

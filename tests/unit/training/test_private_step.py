@@ -24,6 +24,7 @@ from fedquilt.methods.moon import Moon
 from fedquilt.methods.quilt import Quilt
 from fedquilt.methods.surgical_aggregation import SurgicalAggregation
 from fedquilt.models.spec import ModelSpec
+from fedquilt.models.trained_part import TrainedPart
 from fedquilt.training.client import LOSS_PART, Workspace, open_round, run_client
 from fedquilt.training.client_step import stage_optimizer, trained_parameters
 from fedquilt.training.local_training import LocalTraining
@@ -67,9 +68,16 @@ class Nobody(SeededNoise):
         return torch.full((count,), 0.999999, dtype=torch.float64)
 
 
-def opened(method: Method, *, backbone: str = "small-cnn", norm: str = "as built", **changes):
+def opened(
+    method: Method,
+    *,
+    backbone: str = "small-cnn",
+    norm: str = "as built",
+    train: TrainedPart = "all",
+    **changes,
+):
     federation = make_federation(images_each=12, backbone=backbone)
-    spec = replace(federation.task.model, norm=norm)
+    spec = replace(federation.task.model, norm=norm, train=train)
     task = replace(
         federation.task,
         model=spec,
@@ -269,6 +277,26 @@ def test_batch_norm_is_refused_with_a_way_out() -> None:
     check_private_training(
         METHODS[0], replace(task, model=ModelSpec(backbone="small-resnet", norm="group"))
     )
+
+
+def test_frozen_batch_norm_mixes_no_images() -> None:
+    """It stays in evaluation mode, so every gradient is that of a batch of one."""
+    method = FedAvgPL(**APART)
+    task, _, local, parameters = opened(method, backbone="small-resnet", train="head")
+    check_private_training(method, task)
+    assert not any("bn" in name for name in parameters)
+    rows = [0, 1, 2]
+    expected = one_by_one(method, local, parameters, task, rows)
+    found = image_gradients(method, local, parameters, batch_of(task, local.data, rows))
+    assert all(torch.allclose(found[name], expected[name], atol=1e-6) for name in parameters)
+    assert any(leaf.any() for leaf in found.values())
+
+
+def test_batch_norm_in_a_trained_block_is_refused() -> None:
+    task = make_federation().task
+    model = ModelSpec(backbone="small-resnet", train="last-block")
+    with pytest.raises(UserError, match=r"blocks.2.bn1.*model.train = 'head'"):
+        check_private_training(METHODS[0], replace(task, model=model))
 
 
 def test_a_subclass_of_a_method_that_is_supported_has_to_say_so_itself() -> None:

@@ -155,7 +155,7 @@ class SemiSupervised(Quilt):
     """
 
     positive_weight_from: Literal["client", "population"] = "population"  # also sends prevalences
-    student_sees: Literal["weak", "strong", "both"] = "weak"
+    student_sees: Literal["weak", "strong", "both", "weak twice"] = "weak"
     mixing: float = 0.0  # alpha of Beta(alpha, alpha); 0: no MixUp
     kept: float = 0.0  # share of the old average of received models, in every round
     blanks: float = 1.0  # their weight in the loss
@@ -164,6 +164,8 @@ class SemiSupervised(Quilt):
     matched: bool = False  # targets of a round are shifted to the annotators' prevalence
     temperature: float = 1.0  # of the targets of a round
     decorrelated: float = 0.0  # weight of Barlow Twins on the features of both views
+    features: float = 0.0  # weight of the cosine distance to the received model's features
+    own_targets: bool = False  # the strong view's are the student's, of the weak view
 
     also_broadcast: ClassVar[tuple[str, ...]] = ("prevalence",)
 
@@ -172,7 +174,8 @@ class SemiSupervised(Quilt):
         return super().init_server(weights, task, survey) | {"prevalence": share}
 
     def views(self, round_index: int) -> tuple[str, ...]:
-        return ("weak",) if self.student_sees == "weak" else ("strong", "weak")
+        seen = {"weak": ("weak",), "weak twice": ("weak", "weak")}
+        return seen.get(self.student_sees, ("strong", "weak"))
 
     def sample_noise(
         self, batch_size: int, class_count: int, generator: torch.Generator
@@ -195,18 +198,19 @@ class SemiSupervised(Quilt):
         found = torch.sigmoid(found)
         return {**state, "targets": local.state.get("targets", found).lerp(found, AVERAGED_IN)}
 
-    def targets(self, local: Local, batch: Batch) -> Tensor:
+    def targets(self, local: Local, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """The teacher's probabilities and features, (B, C) and (B, d)."""
         if self.once_a_round:
-            chosen: Tensor = local.state["targets"].index_select(0, batch.rows)
-            return chosen
+            return local.state["targets"].index_select(0, batch.rows), None
         teacher = local.state["teacher"] if self.kept else local.received["weights"]
-        return torch.sigmoid(local.forward(teacher, batch.views[-1]).logits.detach())
+        held = local.forward(teacher, batch.views[-1])
+        return torch.sigmoid(held.logits.detach()), held.features.detach()
 
     def loss(self, local: Local, batch: Batch) -> Tensor:
         images, (labels, known) = batch.views[0], self.supervision(batch)
         labels = torch.where(known, labels, 0.0)
-        target = self.targets(local, batch) if self.consistency else labels
-        if self.student_sees == "both":
+        target, features = self.targets(local, batch) if self.consistency else (labels, None)
+        if sees_both := self.student_sees in ("both", "weak twice"):
             images = torch.cat([*batch.views])
             labels, known, target = (torch.cat([each, each]) for each in (labels, known, target))
         if batch.drawn is not None:
@@ -220,11 +224,17 @@ class SemiSupervised(Quilt):
         entries = elementwise_bce(adjusted, labels, self.class_weight(local))
         if not self.consistency:
             return torch.where(known, entries, 0.0).mean()
+        if self.own_targets:
+            weak = torch.sigmoid(logits.detach().chunk(2)[1])
+            target = torch.cat([weak, target.chunk(2)[1]])
         if self.soft_labels:
             gap = elementwise_bce(logits, target)
         else:
             gap = (torch.sigmoid(logits) - target).square()
         loss = torch.where(known, entries, self.blanks * gap).mean()
+        if self.features and features is not None:
+            held = torch.cat([features, features]) if sees_both else features
+            loss = loss + self.features * (1 - cosine_similarity(output.features, held)).mean()
         if not self.decorrelated:
             return loss
         return loss + self.decorrelated * barlow_twins(*output.features.float().chunk(2))

@@ -20,7 +20,8 @@ RELATIVES = ("CR", "CR, server lr 2", "FedMLP", "FedAvg-PL, server lr 2")
 DECIDING = (*CORE, *RELATIVES)
 PUBLISHED = ("FedLSM", "FedNoRo")
 ABLATION = ("CR, annotators' rows", "CR, server lr 2, annotators' rows", "QUILT without guard")
-REGULARISED = [row for row in ROWS if row.startswith(("FedAvg-PL, strong", "full labels, strong"))]
+REGULARISED = [row for row in ROWS if row.endswith(("view", "views", "MixUp")) and row not in IDEAS]
+SURVIVORS = ("QUILT, both views", BEST)
 CARRIES_OVER = {  # rows that share the rate of another
     "CR, annotators' rows": "CR",
     "CR, server lr 2, annotators' rows": "CR, server lr 2",
@@ -45,31 +46,30 @@ class Part:
 PLAN: tuple[Part, ...] = (
     Part("tuning", MAIN, ("QUILT", "FedAvg-PL", "full labels"), 40),
     Part("tuning", MAIN, ("CR, server lr 2", "CR", *PUBLISHED), 40),
-    Part("screening", MAIN, (*CORE, *REGULARISED, *CANDIDATES)),
+    Part("screening", MAIN, (*CORE, *CANDIDATES, *REGULARISED)),
     Part("tuning", MAIN, ("FedAvg-PL, server lr 2", "FedMLP"), 40),
     Part("final", MAIN, (*PUBLISHED, "QUILT, features"), 40),
     Part("final", MAIN, CORE),
-    Part("final", MAIN, (BEST, *REGULARISED)),
-    Part("final", MAIN, (*ABLATION, *RELATIVES), 40),
-    Part("tuning", SCENES, PUBLISHED),
+    Part("final", MAIN, (*SURVIVORS, "FedAvg-PL, both views")),
+    Part("final", RADIOGRAPHS, SURVIVORS),
+    Part("final", SCENES, SURVIVORS),
     Part("tuning", RADIOGRAPHS, PUBLISHED),
+    Part("tuning", SCENES, PUBLISHED),
     Part("final", RADIOGRAPHS, PUBLISHED),
     Part("final", SCENES, PUBLISHED),
+    Part("final", SKEWED, (*PAIR, *SURVIVORS)),
+    Part("final", THREE, (*PAIR, *SURVIVORS)),
+    Part("final", MAIN, (*RELATIVES, *ABLATION), 40),
+    Part("final", MAIN, ("full labels, both views",)),
+    Part("final", SKEWED, ("full labels",)),
+    Part("final", THREE, ("full labels",)),
     Part("final", SCENES, (*RELATIVES, *ABLATION)),
-    Part("tuning", DIGITS, CORE, 20),
-    Part("tuning", DIGITS, (*RELATIVES, *PUBLISHED), 20),
-    Part("final", DIGITS, CORE, 80),
-    Part("final", DIGITS, (*PUBLISHED, *RELATIVES, *ABLATION)),
-    Part("final", SKEWED_DIGITS, (*CORE, *PUBLISHED, *RELATIVES)),
-    Part("final", SKEWED, CORE),
-    Part("final", THREE, CORE),
+    Part("final", THREE, (*PUBLISHED, *RELATIVES)),
+    Part("final", SKEWED, (*PUBLISHED, *RELATIVES)),
     Part("tuning", SCENES, (*CORE, *RELATIVES)),
     Part("tuning", RADIOGRAPHS, (*CORE, *RELATIVES)),
     Part("final", SCENES, CORE),
     Part("final", RADIOGRAPHS, (*CORE, *RELATIVES, *ABLATION)),
-    Part("final", THREE, (*PUBLISHED, *RELATIVES)),
-    Part("final", SKEWED, (*PUBLISHED, *RELATIVES)),
-    Part("final", SKEWED_DIGITS, ABLATION),
 )
 ON_DIGITS: tuple[Part, ...] = (
     Part("tuning", DIGITS, (*DECIDING, *PUBLISHED), 20),

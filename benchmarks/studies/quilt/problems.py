@@ -21,10 +21,11 @@ SUPERVISED = {  # FedAvg-PL's loss and server, in the class that mixes
     "positive_weight": "inverse-prevalence",
 }
 STRONG_VIEW = {"student_sees": "strong"}
+BOTH = {"student_sees": "both"}
 EACH_ROUND = {"once_a_round": True}
 SETTINGS: dict[str, dict[str, Any]] = {  # of SemiSupervised
     "strong view": STRONG_VIEW,
-    "both views": {"student_sees": "both"},
+    "both views": BOTH,
     "MixUp": MIXUP,
     "strong view, MixUp": {**STRONG_VIEW, **MIXUP},
     "strong view, MixUp, average teacher": {**STRONG_VIEW, **MIXUP, "kept": 0.8},
@@ -41,7 +42,14 @@ SETTINGS: dict[str, dict[str, Any]] = {  # of SemiSupervised
     },
     "strong view, blanks 5": {**STRONG_VIEW, "blanks": 5.0},
     "strong view, soft labels": {**STRONG_VIEW, "soft_labels": True},
-    "both views, Barlow Twins": {"student_sees": "both", "decorrelated": 0.02},
+    "both views, Barlow Twins": {**BOTH, "decorrelated": 0.02},
+    "both views, features": {**BOTH, "features": 0.1},
+    "both views, own targets": {**BOTH, "own_targets": True},
+    "both views, blanks 0.3": {**BOTH, "blanks": 0.3},
+    "both views, blanks 0.1": {**BOTH, "blanks": 0.1},
+    "both views, FedLSM's strong view": BOTH,
+    "weak view twice": {"student_sees": "weak twice"},
+    "blanks 0.3": {"blanks": 0.3},
 }
 ON_THEIR_OWN = [name for name in CANDIDATES if name not in (SEMI["name"], "full-labels-mixed")]
 ROWS: dict[str, dict[str, Any]] = {
@@ -70,6 +78,8 @@ ROWS: dict[str, dict[str, Any]] = {
     **{f"QUILT, {words}": {**SEMI, **settings} for words, settings in SETTINGS.items()},
     "FedAvg-PL, strong view": {"name": "fedavg-pl"},
     "FedAvg-PL, strong view, MixUp": {**SEMI, **SUPERVISED, "student_sees": "strong", **MIXUP},
+    "FedAvg-PL, both views": {**SEMI, **SUPERVISED, **BOTH},
+    "full labels, both views": {**SUPERVISED, **BOTH, "name": "full-labels-mixed"},
     "full labels, strong view": {"name": "full-labels"},
     "full labels, strong view, MixUp": {
         **SUPERVISED,
@@ -189,6 +199,8 @@ def views_of(problem: Problem, row: str) -> dict[str, Any]:
     if row in STRONG_ONLY:
         return {"weak": STRONG, **problem.views}
     method = str(ROWS[row]["name"])
+    if row.endswith("FedLSM's strong view"):
+        return problem.views
     return {"strong": STRONG, **problem.views} if method in CANDIDATES else problem.views
 
 

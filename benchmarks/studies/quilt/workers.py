@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.studies.quilt.one_run import Job, run_job
 
-HELD_AT_MOST = 2**30  # bytes on the device that a process may keep from one job to the next
+HELD_AT_MOST = 2**32  # bytes on the device that a process may keep from one job to the next
 OF_THE_DEVICE = 0.9  # shared by all processes; the rest is for their contexts
 
 

@@ -60,6 +60,8 @@ def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]
 def _nested(row: Mapping[str, str]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for path, text in row.items():
+        if not text:  # another run's: its own None is "null"
+            continue
         *parents, name = path.split(".")
         place = result
         for parent in parents:
@@ -71,7 +73,7 @@ def _nested(row: Mapping[str, str]) -> dict[str, Any]:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text or "null")
+        return json.loads(text)
     except ValueError:  # a word, such as which model is served
         return text
 

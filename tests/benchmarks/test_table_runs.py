@@ -39,6 +39,20 @@ def test_every_value_is_unpacked_as_it_was(tmp_path: Path) -> None:
         assert json.loads(text) == _result(seed)
 
 
+def test_runs_of_methods_that_tell_different_things_are_unpacked(tmp_path: Path) -> None:
+    """One has a table of numbers where the other has none, as of pseudo-labels."""
+    told = {"fedavg": {"pseudo_labels": None}, "fedmlp": {"pseudo_labels": {"share": 0.5}}}
+    for method, more in told.items():
+        folder = tmp_path / "before" / "cells" / method
+        folder.mkdir(parents=True)
+        (folder / "result.json").write_text(json.dumps(_result(0) | more))
+    pack(tmp_path / "before", tmp_path / "runs.csv")
+    unpack(tmp_path / "runs.csv", tmp_path / "after")
+    for method, more in told.items():
+        text = (tmp_path / "after" / "cells" / method / "result.json").read_text()
+        assert json.loads(text) == _result(0) | more
+
+
 @pytest.mark.parametrize(
     ("data", "cells", "auc_of_fedavg", "finished"),
     # The two cells of the bound are of the time when it did not keep its optimizer.

@@ -11,8 +11,8 @@ from docs.markdown import markdown_table, wrapped
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "tables"
 LINK = "../../benchmarks/results/tables"  # from a page
-# Runs of recipes that have changed since: what was different.
-OLDER = {
+# How runs differ from the recipe: it was another one then, or they are shorter.
+OTHERWISE = {
     "fedmlp_table1_cifar10": "24 rounds; FedMLP is the form that is now fedmlp-repaired",
     "fedlsm_table1_digits": "the rows with a star masked blanks, and rows weighted classes "
     "differently",
@@ -30,7 +30,7 @@ class Ours(NamedTuple):
     data: str
     numbers: Mapping[tuple[str, str, str], str]
     seeds: str
-    command: str
+    commands: tuple[str, ...]
 
 
 def our_runs(name: str) -> list[Ours]:
@@ -56,7 +56,8 @@ def _read(path: Path) -> Ours:
             f"{line['ours']}{spread}"
         )
     seeds = sorted({line["seeds"] for line in lines})
-    return Ours(path.stem, lines[0]["data"], numbers, " or ".join(seeds), lines[0]["command"])
+    commands = tuple(dict.fromkeys(line["command"] for line in lines))
+    return Ours(path.stem, lines[0]["data"], numbers, " or ".join(seeds), commands)
 
 
 def _label(file: str, method: str) -> str:
@@ -72,7 +73,8 @@ def sources(ours: Sequence[Ours]) -> list[str]:
     rows = []
     for each in ours:
         link = f"[{each.name}.csv]({LINK}/{each.name}.csv)"
-        rows.append((link, each.data, each.seeds, f"`{each.command}`", OLDER.get(each.name, "")))
+        commands = "; ".join(f"`{command}`" for command in each.commands)
+        rows.append((link, each.data, each.seeds, commands, OTHERWISE.get(each.name, "")))
     columns = ("our runs", "data", "seeds", "command", "differs from the recipe above")
     return [
         wrapped(

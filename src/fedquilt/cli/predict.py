@@ -46,7 +46,7 @@ Images = Annotated[
     ),
 ]
 Out = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write a table: FILE.csv or FILE.jsonl.")
+    Path | None, typer.Option(metavar="FILE", help="Write FILE.csv, FILE.json or FILE.jsonl.")
 ]
 Explain = Annotated[
     Path | None,

@@ -1,11 +1,14 @@
-"""Write predictions to a file: CSV with one row per image and class, or JSON lines per image."""
+"""Write predictions to a file: CSV by image and class, or JSON with an object per image.
+
+A batch is written as soon as it is predicted, so that a million images need no memory.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -38,6 +41,8 @@ class PredictionFile(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is None:
+            self.end(self._file)
         self._file.close()
         if error is None:
             self.partial.replace(self.path)
@@ -49,6 +54,9 @@ class PredictionFile(ABC):
     @abstractmethod
     def add(self, image: str, rows: Sequence[Row], error: str | None) -> None:
         """Write an image's rows, or why there are none."""
+
+    def end(self, file: IO[str]) -> None:  # noqa: B027 (most formats need none)
+        """Write what comes after the last image."""
 
 
 class CsvFile(PredictionFile):
@@ -74,19 +82,48 @@ class JsonLinesFile(PredictionFile):
         pass
 
     def add(self, image: str, rows: Sequence[Row], error: str | None) -> None:
-        content = {"image": image, **self._facts, "error": error, "predictions": [
-            {key: value for key, value in row.items() if key != "image"} for row in rows
-        ]}  # fmt: skip
-        self._file.write(json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n")
+        self._file.write(_json({"image": image, **self._facts, **_found(rows, error)}) + "\n")
+
+
+class JsonFile(JsonLinesFile):
+    """One document: the facts once, and the list ``images``, each on a line of its own."""
+
+    def begin(self, file: IO[str]) -> None:
+        file.write(_json(self._facts)[:-1] + (", " if self._facts else "") + '"images": [')
+        self._separator = "\n"
+
+    def add(self, image: str, rows: Sequence[Row], error: str | None) -> None:
+        self._file.write(self._separator + _json({"image": image, **_found(rows, error)}))
+        self._separator = ",\n"
+
+    def end(self, file: IO[str]) -> None:
+        file.write("\n]}\n")
+
+
+def _found(rows: Sequence[Row], error: str | None) -> dict[str, Any]:
+    predictions = [{key: value for key, value in row.items() if key != "image"} for row in rows]
+    return {"error": error, "predictions": predictions}
+
+
+def _json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, allow_nan=False)
+
+
+FORMATS: Mapping[str, Callable[[Path, Mapping[str, Any]], PredictionFile]] = {
+    ".csv": lambda path, facts: CsvFile(path),
+    ".json": JsonFile,
+    ".jsonl": JsonLinesFile,
+}
 
 
 def prediction_file(path: Path, facts: Mapping[str, Any]) -> PredictionFile:
     """Choose the format by the ending; raise UserError for another one or an existing file."""
-    if path.suffix.lower() not in (".csv", ".jsonl"):
-        raise UserError(f"--out {path}: expected a name that ends in .csv or .jsonl")
+    form = FORMATS.get(path.suffix.lower())
+    if form is None:
+        raise UserError(f"--out {path}: expected a name that ends in .csv, .json or .jsonl")
     if path.exists():
         raise UserError(f"{path} already exists; give another --out, or remove it first")
-    return CsvFile(path) if path.suffix.lower() == ".csv" else JsonLinesFile(path, facts)
+    return form(path, facts)
 
 
 def safe_cell(value: Any) -> Any:

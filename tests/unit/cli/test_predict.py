@@ -59,7 +59,7 @@ def test_threshold_decides(finished: Run, image: str):
         (["nowhere.png"], "nowhere.png: there is no such file"),
         (["x.png", "--client", "client-0"], "leave out client=NAME"),
         (["*.nothing"], "no file matches *.nothing"),
-        (["x.png", "--out", "x.txt"], "ends in .csv or .jsonl"),
+        (["x.png", "--out", "x.txt"], "ends in .csv, .json or .jsonl"),
         (["x.png", "--threshold", "-1"], "--threshold must be a probability"),
     ],
 )
@@ -112,6 +112,17 @@ def test_bad_files_do_not_stop_the_others(finished: Run, image: str, tmp_path: P
     rows = json.loads(printed.stdout)["predictions"]
     assert rows[0] == {"image": str(bad), "error": first["error"]}
     assert rows[1:] == expected
+
+
+def test_json_file_is_one_document(finished: Run, image: str, tmp_path: Path):
+    out = tmp_path / "predictions.json"
+    assert predict(finished, image, "--out", str(out)).exit_code == 0
+    document = json.loads(out.read_text(encoding="utf-8"))
+    assert document["model"].startswith("sha256:")
+    (found,) = document["images"]
+    assert [{"image": found["image"], **row} for row in found["predictions"]] == (
+        finished.predict([image]).rows()
+    )
 
 
 def test_an_existing_table_is_not_overwritten(finished: Run, image: str, tmp_path: Path):

@@ -64,6 +64,24 @@ def test_json_lines_name_the_model_with_every_image(tmp_path: Path):
     assert (two["error"], two["predictions"]) == ("damaged", [])
 
 
+def test_json_is_one_document_with_the_fields_of_the_lines(tmp_path: Path):
+    for ending in ("json", "jsonl"):
+        with prediction_file(tmp_path / f"out.{ending}", {"model": "sha256:00"}) as file:
+            file.add("=1+1.png", [ROW], None)
+            file.add("bad\udcff.png", [], "damaged")
+    document = json.loads((tmp_path / "out.json").read_text("utf-8"))
+    lines = map(json.loads, (tmp_path / "out.jsonl").read_text("utf-8").splitlines())
+    assert document["model"] == "sha256:00"
+    assert [{"model": "sha256:00", **image} for image in document["images"]] == list(lines)
+
+
+@pytest.mark.parametrize("facts", [{}, {"model": "sha256:00"}])
+def test_json_without_images_is_a_document_too(tmp_path: Path, facts: dict[str, str]):
+    with prediction_file(tmp_path / "out.json", facts):
+        pass
+    assert json.loads((tmp_path / "out.json").read_text("utf-8")) == facts | {"images": []}
+
+
 def test_an_interrupted_file_keeps_its_rows_under_another_name(tmp_path: Path):
     def interrupted() -> None:
         with prediction_file(tmp_path / "out.csv", {}) as file:
@@ -77,7 +95,7 @@ def test_an_interrupted_file_keeps_its_rows_under_another_name(tmp_path: Path):
 
 
 def test_other_endings_and_existing_files_are_refused(tmp_path: Path):
-    with pytest.raises(UserError, match=r"ends in \.csv or \.jsonl"):
+    with pytest.raises(UserError, match=r"ends in \.csv, \.json or \.jsonl"):
         prediction_file(tmp_path / "out.xlsx", {})
     (tmp_path / "out.csv").write_text("mine")
     with pytest.raises(UserError, match="already exists; give another --out"):

@@ -119,6 +119,7 @@ def test_model_is_evaluated_and_predicts_other_images():
         (("--clients", "2", "--site-column", "hospital"), "not both"),
         (("--clients", "2"), "columns that are neither a class nor used otherwise"),
         (("--clients", "2", "--method", "fedpro"), "did you mean 'fedprox'?"),
+        ((*EVEN_SPLIT, "--method", "FedMPL"), "did you mean 'fedmlp'?"),
         ((*EVEN_SPLIT, "--weights", "nowhere.safetensors"), "no weights file at"),
     ],
 )

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedquilt.core.errors import nearest
+from fedquilt.core.errors import near_name, nearest
 from fedquilt.data.problems import Kind, Problems
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
@@ -79,13 +79,12 @@ class CsvRows:
 def meant(given: str, role: str, header: Sequence[str]) -> str:
     """Return a hint at the column with this name, misspelt, or with the meaning of this role."""
     words = MEANINGS[role].split()
-    close = nearest(given, header)
-    if close.startswith("; did you mean"):
-        return close
+    if near_name(given, header) is not None:
+        return nearest(given, header)
     by_word = {"_".join(name.casefold().replace("-", " ").split()): name for name in header}
     column = next((by_word[word] for word in words if word in by_word and word != given), None)
     if column is None:
-        return close
+        return nearest(given, header)
     return f", but there is {column!r}: name it with {role}_column (--{role}-column {column!r})"
 
 

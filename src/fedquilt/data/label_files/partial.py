@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 
-from fedquilt.core.errors import UserError
+from fedquilt.core.errors import UserError, near_name
 from fedquilt.data.label_files.csv_labels import LabelColumns, read_labels
 from fedquilt.data.label_files.csv_rows import read_rows
 from fedquilt.data.label_files.names import LabelNames
@@ -40,8 +39,8 @@ class NotJudged:
         return found
 
     def _like(self, column: str) -> str:
-        near = get_close_matches(column, self.known_classes, n=1)
-        return f" (did you mean {near[0]!r}?)" if near else ""
+        near = near_name(column, self.known_classes)
+        return f" (did you mean {near!r}?)" if near else ""
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -54,7 +54,7 @@ def sweep(
     """
     from fedquilt.runs.parallel import RunPool
     from fedquilt.runs.sweep.plan import read_sweep
-    from fedquilt.runs.sweep.tuning import check_has_validation, tune
+    from fedquilt.runs.sweep.tuning import check_has_validation, tune, with_folders
 
     chosen = device_list(devices)
     plan = read_sweep(study, changes or ())
@@ -73,11 +73,12 @@ def sweep(
             say("the comparison is run by another machine, into its --out")
             return
         recipes = {
-            target / "compared" / f"{method}-seed{seed}": plan.recipe(method, settings, seed)
+            f"{method}-seed{seed}": plan.recipe(method, settings, seed)
             for method, settings in best.items()
             for seed in plan.sweep.seeds
         }
-        compared = train_and_compare(recipes, target, cache=cache, workers=workers, devices=chosen)
+        folders = with_folders(target / "compared", recipes)
+        compared = train_and_compare(folders, target, cache=cache, workers=workers, devices=chosen)
     except KeyboardInterrupt:
         say(f"\nstopped; the same command goes on from {shlex.quote(str(target))}")
         raise typer.Exit(130) from None

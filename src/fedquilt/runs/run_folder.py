@@ -116,6 +116,16 @@ class RunFolder:
             with suppress(OSError):  # not there, or not empty: it holds files of the user
                 folder.rmdir()
 
+    def takes(self, recipe: Recipe) -> bool:
+        """Whether a run of this recipe can begin here, or go on."""
+        if not self.recipe.exists():
+            return True
+        try:
+            self._check_same_recipe(recipe)
+        except UserError:
+            return False
+        return True
+
     def _check_same_recipe(self, recipe: Recipe) -> None:
         saved, given = self.read_json(self.recipe), recipe.to_dict()
         differing = sorted(_differences(saved, given, ""), key=_names_first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping
@@ -93,11 +94,21 @@ def _next(plan: SweepPlan, searches: Mapping[str, Search], out: Path) -> _Runnin
         trial = search.ask()
         if trial is not None:
             recipes = {
-                out / trial.folder / f"seed-{seed}": plan.recipe(trial.method, trial.settings, seed)
+                f"seed-{seed}": plan.recipe(trial.method, trial.settings, seed)
                 for seed in plan.sweep.tuning_seeds
             }
-            return _Running(trial, recipes)
+            return _Running(trial, with_folders(out / trial.folder, recipes))
     return None
+
+
+def with_folders(out: Path, recipes: Mapping[str, Recipe]) -> dict[Path, Recipe]:
+    """Give every recipe the folder of its name, or where another study's run lies, the next."""
+    return {_free_folder(out / name, recipe): recipe for name, recipe in recipes.items()}
+
+
+def _free_folder(folder: Path, recipe: Recipe) -> Path:
+    later = (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(2))
+    return next(each for each in itertools.chain([folder], later) if RunFolder(each).takes(recipe))
 
 
 def is_finished(folder: RunFolder, recipe: Recipe) -> bool:

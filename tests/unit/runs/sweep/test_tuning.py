@@ -32,8 +32,9 @@ def tuned(plan: SweepPlan, out: Path) -> tuple[list[Outcome], list[Path]]:
     reported: list[Outcome] = []
     pool = InlinePool(cache=out)
     tune(plan, searches, out, pool, reported.append)  # type: ignore[arg-type]
-    assert [each for search in searches.values() for each in search.outcomes()] == reported
-    return reported, pool.submitted
+    outcomes = [each for search in searches.values() for each in search.outcomes()]
+    assert sorted(reported, key=outcomes.index) == outcomes  # finished runs are reported first
+    return outcomes, pool.submitted
 
 
 def test_a_score_is_the_best_validated_round(tmp_path: Path):
@@ -56,6 +57,19 @@ def test_finished_runs_are_not_run_again(tmp_path: Path):
     more, submitted = tuned(tiny_plan(settings={"method.training.lr": (1e-3, 1e-1, 1.0)}), tmp_path)
     assert [path.parent.name for path in submitted] == ["0002"]
     assert more[:2] == first
+
+
+def test_another_study_in_the_same_folder_keeps_the_runs_of_the_first(tmp_path: Path):
+    def rates(*values: float) -> SweepPlan:
+        return tiny_plan(settings={"method.training.lr": values})
+
+    first, _ = tuned(rates(1e-3, 1e-1), tmp_path)
+    other, submitted = tuned(rates(1e-2, 1e-1), tmp_path)  # number 0 is another trial now
+    assert [each.error for each in other] == [None, None]
+    assert [str(path.relative_to(tmp_path)) for path in submitted] == ["fedavg-pl/0000/seed-100-2"]
+    assert other[1] == first[1]
+    assert tuned(rates(1e-2, 1e-1), tmp_path) == (other, [])
+    assert tuned(rates(1e-3, 1e-1), tmp_path) == (first, [])
 
 
 def test_test_labels_do_not_change_a_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -85,12 +99,11 @@ def test_a_loss_is_a_score_with_its_sign_turned(tmp_path: Path):
 
 
 def test_a_failed_trial_is_left_out(tmp_path: Path):
-    # Another recipe's run is in the way of the first trial.
-    tuned(tiny_plan(settings={"method.training.lr": (0.5,)}), tmp_path)
-    outcomes, _ = tuned(tiny_plan(), tmp_path)
-    failed, good = outcomes
+    (tmp_path / "fedavg-pl").mkdir()
+    (tmp_path / "fedavg-pl" / "0000").touch()  # in the way of the first trial's folder
+    failed, good = tuned(tiny_plan(), tmp_path)[0]
     assert failed.score is None
-    assert "differs in method.training.lr" in str(failed.error)
+    assert "0000" in str(failed.error)
     assert good.score is not None
 
 

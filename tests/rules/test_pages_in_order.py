@@ -73,7 +73,9 @@ def reason_not_to_run(command: str) -> str | None:
 def shortened(command: str) -> list[str]:
     """The words of a command; of an option given twice the last counts."""
     words = shlex.split(command)[1:]
-    if words[0] in ("run", "attack", "reproduce"):
+    if words[0] == "attack":
+        words += ["--set", "rounds=1"]
+    if words[0] in ("run", "reproduce"):
         if "--resume" not in words:
             words += ["--rounds", "1"]
         elif "--rounds" in words:

@@ -128,8 +128,7 @@ def one_run(folder: Path, job: Row) -> Row:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         run(recipe, place / "run", cache=place, splits=splits, engine="sequential")
-        finished = read_run(place / "run")
-    metrics = finished.result["metrics"]
+        metrics = read_run(place / "run").result["metrics"]
     found = {metric: round(100 * metrics[metric], 2) for metric in ("macro_auc", "map")}
     return {**found, "seconds": round(time.monotonic() - began, 1)}
 

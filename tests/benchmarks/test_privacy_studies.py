@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.studies import attacks, private_training
 from benchmarks.studies.frozen_features import TABLE, TOP, Features, stored_features
-from benchmarks.studies.private_training import CASES, CNN, DELTA, TUNING_SEED, job_of
+from benchmarks.studies.private_training import CASES, CNN, DELTA, FROZEN, TUNING_SEED, job_of
 
 
 @pytest.mark.parametrize("rule", attacks.RULES)
@@ -27,6 +27,22 @@ def test_every_job_of_private_training_makes_a_recipe(case: str) -> None:
         assert not recipe.privacy.adds_noise or recipe.privacy.delta == DELTA
         assert recipe.method.training.batch_size == round(job["lot"] * CASES[case][2] / 5)
         assert (recipe.model.backbone_name == "small-cnn") == (job["network"] == CNN)
+
+
+def test_a_run_of_private_training_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private_training, "ROUNDS", 1)
+    monkeypatch.setitem(CASES, "digits-frozen", ("digits", FROZEN, 50))
+    (tmp_path / "features").mkdir()
+    for split, count in (("train", 50), ("test", 800)):
+        levels = np.random.default_rng(0).integers(0, 256, (count, 4, 1, 1), dtype=np.uint8)
+        np.save(tmp_path / "features" / f"digits-21-{split}.npy", levels)
+    for epsilon in ("none", "8"):
+        job = job_of("digits-frozen", epsilon, 21, 1e-3, 0.5, 1.0)
+        found = private_training.one_run(tmp_path, job)
+        assert 30 < found["macro_auc"] < 70  # nothing can be learnt
+        assert found["seconds"] > 0
 
 
 def tried(case: str, seed: int, epsilon: str, lr: float, auc: float) -> dict[str, object]:

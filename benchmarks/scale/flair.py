@@ -11,6 +11,7 @@ shows what a run costs, not what a model learns.
 from __future__ import annotations
 
 import argparse
+import logging
 import resource
 import tempfile
 import time
@@ -24,7 +25,7 @@ import torch
 from benchmarks.harness.result_csv import Row, read_results, write_results
 from benchmarks.scale.synthetic import Size, made_up
 from fedquilt.data.source import Splits
-from fedquilt.engines.options import SLOTS, EngineOptions
+from fedquilt.engines.options import NAMES, SLOTS, EngineOptions
 from fedquilt.recipes.recipe import recipe_from
 from fedquilt.reports.html.run_report import try_run_report
 from fedquilt.reports.run_pictures import save_run_pictures
@@ -58,9 +59,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--cohort", type=int, default=50)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--engine", choices=NAMES, default="auto")
     parser.add_argument("--slots", type=int, default=SLOTS, help="clients at once on a GPU")
     parser.add_argument("--only-rounds", action="store_true", help="no result and no report")
     options = parser.parse_args()
+    logging.basicConfig()  # the engine says what it does without
     began = time.perf_counter()
     size = Size(options.users, options.classes, 0, options.test_images, options.pixels)
     splits = made_up(size, users_of(options.users))
@@ -91,7 +94,7 @@ def main() -> None:
             "checkpoint_every": 5,
         }
     )
-    engine = EngineOptions(slots=options.slots)
+    engine = EngineOptions(options.engine, slots=options.slots)
     ends: Row = {}
     with tempfile.TemporaryDirectory() as name, suppress(Enough):
         folder = Path(name) / "run"
@@ -99,7 +102,7 @@ def main() -> None:
             recipe, folder, splits=splits, observe=observe, device=options.device, engine=engine
         )
         ends = report(folder, splits, marks, time.perf_counter() - made)
-    later = sorted(seconds[1:])
+    later = sorted(seconds[1:]) or seconds
     row: Row = {
         "users": options.users,
         "images": len(splits.train),
@@ -110,6 +113,7 @@ def main() -> None:
         "backbone": options.backbone,
         "rounds": options.rounds,
         "cohort": options.cohort,
+        "engine": options.engine,
         "slots": options.slots if options.device != "cpu" else "",
         "make_images_s": round(made - began, 1),
         "start_s": round(marks["begin"] - made, 1),

@@ -31,17 +31,33 @@ class DeviceShare:
             num_sms=-(-max(count, 1) // GRANULARITY) * GRANULARITY, device_id=index
         )
         self._stream = _stream_in(self._context)
+        self._is_unfit = False
         with self.in_use():  # fail here, if at all, and not in the middle of a run
             torch.zeros(1, device=device).add_(1)
+        if self._is_unfit:
+            raise RuntimeError("a part of the device runs nothing")
         self._stream.synchronize()
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Queue work on the share, ordered with the work before and after it."""
+        """Queue work on the share, ordered with the work before and after it.
+
+        Work that cannot run there, as some kernels need the whole device, is given up: the share
+        is not used again, and what follows searches for kernels where it runs.
+        """
+        if self._is_unfit:
+            yield
+            return
         outside = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(outside)
-        with torch.cuda.stream(self._stream):
-            yield
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        except torch.OutOfMemoryError:  # a RuntimeError too, but not the share's fault
+            raise
+        except RuntimeError as error:
+            self._is_unfit = True
+            log.warning("kernels are searched on the whole device; on a part of it: %s", error)
         outside.wait_stream(self._stream)
 
 

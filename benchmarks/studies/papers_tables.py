@@ -7,8 +7,9 @@ TinyImageNet), FedNCA-ML's Tables 7 and 8 from random ones, at 128 px. All are f
 the papers, on fewer and smaller images; ``PARTS`` says how. The results of a table are written
 after each of its runs, and an interrupted study goes on where it was: only what ``--out`` lacks is
 run. No run is started that would not end within ``--seconds``, going by the others of its table. A
-run that fails, for instance because others have the memory of the GPU (a run takes up to 14 GiB of
-it), is tried once more after all others.
+run that fails, for instance because it needs more than its share of the GPU's memory, is tried once
+more after all others. Fewer ``--slots`` need less memory. Two commands at a time, each with its own
+``--tables``, can share the GPU and ``--out``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.harness.table_runs import pack, unpack
+from fedquilt.engines.options import SLOTS, EngineOptions
 from fedquilt.recipes.papers import find_table
 from fedquilt.recipes.papers.table import PublishedTable
 from fedquilt.reports.reproduced import reproduced
@@ -149,7 +151,7 @@ def _folder_of_table(run: CellRun) -> Path:
 
 def planned(options: argparse.Namespace, folder: Path) -> Study:
     tables = {}
-    for part in PARTS:
+    for part in _chosen(options.tables):
         changes = [*part.settings, "checkpoint_every=1000"]  # a run that was cut off starts anew
         if options.device != "cpu":
             changes.append("method.training.precision=bfloat16")
@@ -169,11 +171,18 @@ def planned(options: argparse.Namespace, folder: Path) -> Study:
     return study
 
 
+def _chosen(names: Sequence[str]) -> Iterator[Part]:
+    """The parts in the order of ``names``; all of them if there is none."""
+    by_name = {part.table: part for part in PARTS}
+    yield from (by_name[name] for name in names or by_name)
+
+
 def _command(options: argparse.Namespace) -> str:
     tiny = " --tiny" if options.tiny else ""
     return (
         "python -m benchmarks.studies.papers_tables --photographs FOLDER --weights FILE "
-        f"--workers {options.workers} --seconds {options.seconds} --device {options.device}{tiny}"
+        f"--workers {options.workers} --slots {options.slots} --seconds {options.seconds} "
+        f"--device {options.device}{tiny}"
     )
 
 
@@ -186,14 +195,16 @@ def run(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         study = planned(options, Path(scratch) / "runs")
         waiting = list(study.waiting())
-        cache = Path(scratch) / "cache"
-        for source in {repr(run.recipe.data): run.recipe.data for run in waiting}.values():
-            source.load(cache)
         print(f"{len(waiting)} runs planned, {left():.0f} s left", flush=True)
         started: dict[Path, tuple[CellRun, float]] = {}
         again: set[Path] = set()
         try:
-            with RunPool(cache=cache, workers=options.workers, devices=(options.device,)) as pool:
+            with RunPool(
+                cache=options.cache,
+                workers=options.workers,
+                devices=(options.device,),
+                engine=EngineOptions(slots=options.slots),
+            ) as pool:
                 while True:
                     while pool.has_room:
                         fits = (r for r in waiting if study.likely_seconds(r) < left())
@@ -240,8 +251,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--photographs", type=Path, required=True, help="folder of CIFAR-10")
     parser.add_argument("--weights", type=Path, help="of a ResNet-18, .safetensors")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, default=Path(".cache") / "fedquilt")
+    parser.add_argument("--tables", nargs="+", default=[], choices=[part.table for part in PARTS])
     parser.add_argument("--seconds", type=float, default=480)
     parser.add_argument("--workers", type=int, default=6)
+    parser.add_argument("--slots", type=int, default=SLOTS, help="clients of a run at a time")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="a step of each run, to try it")
     run(parser.parse_args(arguments))

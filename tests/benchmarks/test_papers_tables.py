@@ -17,12 +17,15 @@ from fedquilt.recipes.recipe import Recipe
 
 
 def options(tmp_path: Path, **changes: object) -> Namespace:
-    given = {
+    given: dict[str, object] = {
         "photographs": tmp_path,
         "weights": None,
         "out": tmp_path / "out",
         "seconds": 600.0,
         "workers": 1,
+        "slots": 16,
+        "tables": [],
+        "cache": tmp_path / "cache",
         "device": "cpu",
         "tiny": False,
     }
@@ -103,6 +106,12 @@ def test_a_run_that_would_not_end_in_time_is_not_started(
     assert study.likely_seconds(first) == 0.0  # nothing is known yet
     study.keep(first, 50.0)
     assert study.likely_seconds(second) == 50.0
+
+
+def test_tables_are_planned_in_the_order_in_which_they_are_named(tmp_path: Path) -> None:
+    named = ["fedlsm/table3", "fedmlp/table3"]
+    study = planned(options(tmp_path, tables=named), tmp_path / "runs")
+    assert [part.table for part in study.tables] == named
 
 
 def test_no_run_starts_when_the_time_is_up(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedquilt.engines.options import EngineName, EngineOptions
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.experiment import run
 
@@ -15,7 +16,12 @@ class InlinePool:
     submitted: list[Path]
 
     def __init__(
-        self, *, cache: Path, workers: int | None = None, devices: Sequence[str] = ("cpu",)
+        self,
+        *,
+        cache: Path,
+        workers: int | None = None,
+        devices: Sequence[str] = ("cpu",),
+        engine: EngineName | EngineOptions = "auto",
     ) -> None:
         self._cache, self._ended = cache, list[tuple[Path, BaseException | None]]()
         self.submitted = []

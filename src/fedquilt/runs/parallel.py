@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from functools import lru_cache
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedquilt.core.child_process import end_with_parent
+from fedquilt.engines.options import EngineName, EngineOptions
 from fedquilt.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.25
 RUNS_OF_A_PROCESS = 4  # on a device, so that no memory which a run holds there lasts
+SHARED = 0.9  # of a device's memory, by the processes that compute there
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # of NumPy's libraries
 
 
 class RunPool:
@@ -28,13 +32,21 @@ class RunPool:
     """
 
     def __init__(
-        self, *, cache: Path, workers: int | None = None, devices: Sequence[str] = ("cpu",)
+        self,
+        *,
+        cache: Path,
+        workers: int | None = None,
+        devices: Sequence[str] = ("cpu",),
+        engine: EngineName | EngineOptions = "auto",
     ) -> None:
-        """Args: see :func:`run_all`."""
+        """Args: see :func:`run_all`; ``engine`` is of every run."""
+        for name in ONE_THREAD:
+            os.environ.setdefault(name, "1")  # read by the processes when they start
         on_cpu = all(device == "cpu" for device in devices)
         count = workers or ((os.cpu_count() or 1) if on_cpu else len(devices))
-        self._cache = cache
+        self._cache, self._engine = cache, engine
         self._free = [devices[number % len(devices)] for number in range(count)]
+        self._sharing = Counter(self._free)
         self._active: dict[Future[None], tuple[Path, str]] = {}
         self._executor = ProcessPoolExecutor(
             count,
@@ -54,8 +66,21 @@ class RunPool:
     def submit(self, recipe: Recipe, folder: Path) -> None:
         """Start a run on a free device; call it only if the pool has room."""
         device = self._free.pop(0)
-        future = self._executor.submit(_run_one, recipe.to_dict(), folder, self._cache, device)
+        future = self._executor.submit(
+            _run_one,
+            recipe.to_dict(),
+            folder,
+            self._cache,
+            device,
+            self._engine,
+            self._share(device),
+        )
         self._active[future] = (folder, device)
+
+    def _share(self, device: str) -> float:
+        """Of a device's memory, what one process may take."""
+        sharing = self._sharing[device]
+        return SHARED / sharing if sharing > 1 else 1.0
 
     def finished(self) -> list[tuple[Path, BaseException | None]]:
         """Wait for a moment, and return the folders of runs that have ended, with their errors."""
@@ -113,7 +138,14 @@ def run_all(
             progress(sum(rounds_done(folder) for folder in recipes), total)
 
 
-def _run_one(settings: dict[str, object], folder: Path, cache: Path, device: str) -> None:
+def _run_one(
+    settings: dict[str, object],
+    folder: Path,
+    cache: Path,
+    device: str,
+    engine: EngineName | EngineOptions,
+    share: float,
+) -> None:
     import torch
 
     from fedquilt.recipes.recipe import recipe_from
@@ -122,9 +154,11 @@ def _run_one(settings: dict[str, object], folder: Path, cache: Path, device: str
     torch.set_num_threads(1)  # there is one process per core
     if (index := torch.device(device).index) is not None:  # "cuda" is torch's current device
         torch.cuda.set_device(index)
+    if torch.device(device).type == "cuda":  # a run that needs more fails, instead of the others
+        torch.cuda.set_per_process_memory_fraction(share)
     recipe = recipe_from(settings)
     splits = _loaded(recipe.data, cache)
-    run(recipe, folder, resume=True, cache=cache, device=device, splits=splits)
+    run(recipe, folder, resume=True, cache=cache, device=device, engine=engine, splits=splits)
     if device != "cpu":
         gc.collect()
         torch.cuda.empty_cache()  # leave the memory to the other processes

@@ -13,6 +13,7 @@ import pytest
 import torch
 from support.tiny_runs import tiny_settings
 
+from fedquilt.engines.options import EngineOptions
 from fedquilt.recipes.recipe import recipe_from
 from fedquilt.runs import experiment, parallel
 from fedquilt.runs.parallel import run_all
@@ -41,6 +42,7 @@ import sys
 from pathlib import Path
 from support.tiny_runs import tiny_settings
 from fedquilt.runs.parallel import run_all
+from fedquilt.engines.options import EngineOptions
 from fedquilt.recipes.recipe import recipe_from
 
 if __name__ == "__main__":
@@ -84,27 +86,68 @@ def test_a_process_computes_on_its_device(
     indices: list[int] = []
     monkeypatch.setattr(torch._C, "_cuda_setDevice", indices.append, raising=False)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    shares: list[float] = []
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", shares.append)
     ran: list[object] = []
     monkeypatch.setattr(experiment, "run", lambda *given, **options: ran.append(options["device"]))
     recipe = recipe_from(tiny_settings())
     before = torch.get_num_threads()
-    parallel._run_one(recipe.to_dict(), tmp_path / "run", tmp_path / "cache", device)
+    places = (tmp_path / "run", tmp_path / "cache")
+    parallel._run_one(recipe.to_dict(), *places, device, EngineOptions(), 0.3)
     torch.set_num_threads(before)
     assert ran == [device]
     assert indices == chosen
+    assert shares == ([] if device == "cpu" else [0.3])
 
 
-@pytest.mark.parametrize(("devices", "limit"), [(("cpu",), None), (("cuda:0", "cuda:1"), 4)])
-def test_processes_are_replaced_after_some_runs_on_a_device(
-    devices: tuple[str, ...], limit: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class NoExecutor:
+    """Keeps how it was made and what was submitted."""
+
+    made: dict[str, object]
+    submitted: list[tuple[object, ...]]
+
+    def __init__(self, count: int, **options: object):
+        type(self).made, type(self).submitted = options, []
+
+    def submit(self, *given: object) -> object:
+        self.submitted.append(given)
+        return object()
+
+
+@pytest.mark.parametrize(
+    ("devices", "workers", "runs_of_a_process", "shares"),
+    [
+        (("cpu",), 2, None, [0.45, 0.45]),
+        (("cuda:0", "cuda:1"), 2, 4, [1.0, 1.0]),
+        (("cuda:0", "cuda:1"), 3, 4, [0.45, 1.0, 0.45]),
+    ],
+)
+def test_processes_share_the_memory_of_a_device(
+    devices: tuple[str, ...],
+    workers: int,
+    runs_of_a_process: int | None,
+    shares: list[float],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
-    """What a run left in the memory of a device goes with its process."""
-    limits: list[int | None] = []
+    """What a run left there goes with its process, after some runs."""
+    monkeypatch.setattr(parallel, "ProcessPoolExecutor", NoExecutor)
+    engine = EngineOptions(slots=2)
+    pool = parallel.RunPool(cache=tmp_path, devices=devices, workers=workers, engine=engine)
+    for number in range(workers):
+        pool.submit(recipe_from(tiny_settings()), tmp_path / str(number))
+    assert NoExecutor.made["max_tasks_per_child"] == runs_of_a_process
+    assert [given[-2] for given in NoExecutor.submitted] == [engine] * workers
+    assert [given[-1] for given in NoExecutor.submitted] == shares
 
-    class Executor:
-        def __init__(self, count: int, *, max_tasks_per_child: int | None, **others: object):
-            limits.append(max_tasks_per_child)
 
-    monkeypatch.setattr(parallel, "ProcessPoolExecutor", Executor)
-    parallel.RunPool(cache=tmp_path, devices=devices)
-    assert limits == [limit]
+def test_numpy_has_one_thread_in_each_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its libraries would take as many as there are cores, in every process."""
+    for name in parallel.ONE_THREAD:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")  # the user's own choice is kept
+    monkeypatch.setattr(parallel, "ProcessPoolExecutor", NoExecutor)
+    parallel.RunPool(cache=tmp_path)
+    found = [os.environ[name] for name in parallel.ONE_THREAD]
+    monkeypatch.undo()
+    assert found == ["3", "1", "1"]

@@ -20,7 +20,7 @@ METHODS = {
     "fedavg-pl": {"positive_weight": "none", "weighting": "uniform", "head_rows": "annotators"},
     "fedprox": {"positive_weight": "none", "weighting": "uniform"},
     "surgical-aggregation": {"head_steps": 2},
-    "quilt": {"weighting": "uniform", "logit_adjustment": False},
+    "quilt": {"weighting": "uniform", "logit_adjustment": False, "both_views": True},
 }
 
 

@@ -30,6 +30,7 @@ OPTIONS: dict[tuple[str, str], dict[str, object]] = {
     ("flexible-fl", "heads last"): {"shared_rounds": 1},
     ("fssl", "others count"): {"labelled_weight": 0.5},
     ("fedlsm", "random ranking"): {"entropy": "random"},
+    ("quilt", "both views"): {"both_views": True},
 }
 CASES = {
     (name, variant): {**settings, **NEEDED.get((name, variant), {})}

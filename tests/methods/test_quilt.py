@@ -39,6 +39,29 @@ def test_the_loss_by_hand() -> None:
     assert found.item() == pytest.approx((2.7725887 + 0.0565743) / 6, abs=1e-6)
 
 
+def test_both_views_are_trained_and_held_to_the_weak_one_by_hand() -> None:
+    # The strong view, logits 0, costs what the first test says. The weak view's logits are those of
+    # the received model, 0.7, so its blanks cost nothing; two positives cost ln(1 + e^-0.7) =
+    # 0.4031860 each, two negatives 1.1031860. The received model sees the weak view, number 1.
+    weak_logits = torch.full((2, 3), 0.7)
+    data = holding(LABELS, KNOWN)
+    local = client_of(Quilt(), data, torch.zeros(2, 3), weak_logits, teacher=weak_logits)
+    given, seen = local.forward, []
+
+    def forward(weights, images):
+        seen.append(images.unique().tolist())
+        return given(weights, images)
+
+    local.forward = forward
+    both = Quilt(both_views=True)
+    found = both.loss(local, batch_of(LABELS, KNOWN, views=2))
+    strong, weak = 2.7725887 + 0.0565743, 2 * 0.4031860 + 2 * 1.1031860
+    assert found.item() == pytest.approx((strong + weak) / 12, abs=1e-6)
+    assert seen == [[1.0]]
+    assert both.views(0) == ("strong", "weak")
+    assert Quilt().views(0) == ("weak",)
+
+
 def test_the_prior_shifts_annotated_logits_only() -> None:
     # pi = 0.1: z = 0 becomes -ln 9; positives cost ln 10 = 2.3025851, negatives ln(10 / 9) =
     # 0.1053605.

@@ -12,14 +12,18 @@ from fedquilt.training.method import Local, Method, State
 
 
 class GivenLogits(nn.Module):
-    """The logits are its weights; each view is told by its number in the only pixel."""
+    """The logits are its weights; each view is told by its number in the only pixel.
+
+    The images are those of a view, or of several views one after another.
+    """
 
     def __init__(self, *views: Tensor) -> None:
         super().__init__()
         self.logits = nn.ParameterList(view.clone() for view in views)
 
     def forward(self, images: Tensor) -> Output:
-        logits = self.logits[int(images.flatten()[0])]
+        views = images.flatten().int().unique_consecutive().tolist()
+        logits = torch.cat([self.logits[view] for view in views])
         return Output(torch.zeros(len(logits), 2), logits)
 
 

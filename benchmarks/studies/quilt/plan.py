@@ -79,4 +79,6 @@ ON_DIGITS: tuple[Part, ...] = (
     Part("final", DIGITS, ABLATION),
     Part("final", SKEWED_DIGITS, RELATIVES),
     Part("final", SKEWED_DIGITS, ABLATION),
+    Part("final", DIGITS, ("QUILT, both views", "FedAvg-PL, both views")),
+    Part("final", SKEWED_DIGITS, ("QUILT, both views", "FedAvg-PL, both views")),
 )

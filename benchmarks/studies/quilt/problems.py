@@ -25,7 +25,6 @@ BOTH = {"student_sees": "both"}
 EACH_ROUND = {"once_a_round": True}
 SETTINGS: dict[str, dict[str, Any]] = {  # of SemiSupervised
     "strong view": STRONG_VIEW,
-    "both views": BOTH,
     "MixUp": MIXUP,
     "strong view, MixUp": {**STRONG_VIEW, **MIXUP},
     "strong view, MixUp, average teacher": {**STRONG_VIEW, **MIXUP, "kept": 0.8},
@@ -76,6 +75,7 @@ ROWS: dict[str, dict[str, Any]] = {
     },
     **{f"QUILT, {name.removeprefix('quilt-')}": {"name": name} for name in ON_THEIR_OWN},
     **{f"QUILT, {words}": {**SEMI, **settings} for words, settings in SETTINGS.items()},
+    "QUILT, both views": {"name": "quilt", "both_views": True},
     "FedAvg-PL, strong view": {"name": "fedavg-pl"},
     "FedAvg-PL, strong view, MixUp": {**SEMI, **SUPERVISED, "student_sees": "strong", **MIXUP},
     "FedAvg-PL, both views": {**SEMI, **SUPERVISED, **BOTH},
@@ -88,7 +88,7 @@ ROWS: dict[str, dict[str, Any]] = {
         "student_sees": "strong",
     },
 }
-# FedLSM keeps its own strong view; in these rows even the only view is strong.
+# Of photographs; FedLSM keeps its own. In these rows even the only view is strong.
 STRONG = {"degrees": 15.0, "translate": 0.12, "scale": [0.8, 1.25], "brightness": 0.3}
 STRONG_ONLY = ("FedAvg-PL, strong view", "full labels, strong view")
 SUITED = ("fedmlp", "fednoro")  # their schedules follow the number of rounds
@@ -114,7 +114,8 @@ class Problem:
     rates_from: str | None = None  # the problem whose choice is used
     model: dict[str, Any] = field(default_factory=lambda: {"backbone": "small-resnet"})
     training: dict[str, Any] = field(default_factory=dict)
-    views: dict[str, Any] = field(default_factory=dict)
+    views: dict[str, Any] = field(default_factory=dict)  # for methods with a published strong view
+    strong: dict[str, Any] = field(default_factory=lambda: STRONG)
 
 
 TEN = {"name": "iid", "clients": 10}
@@ -126,6 +127,7 @@ ON_DIGITS: dict[str, Any] = {
     "model": {"backbone": "small-cnn"},
     "training": {"epochs": 2, "precision": "float32"},
     "views": {"weak": "plain", "strong": "plain"},
+    "strong": {"horizontal_flip": 0.0, "degrees": 10.0, "translate": 0.06},
 }
 PROBLEMS = {
     "composites, 1 of 10": Problem(
@@ -195,13 +197,13 @@ PROBLEMS = {
 
 
 def views_of(problem: Problem, row: str) -> dict[str, Any]:
-    """The problem's views; a candidate's strong view is of photographs, and not for digits."""
+    """The problem's views; both views, candidates and their baselines have its strong view."""
     if row in STRONG_ONLY:
-        return {"weak": STRONG, **problem.views}
-    method = str(ROWS[row]["name"])
-    if row.endswith("FedLSM's strong view"):
+        return {**problem.views, "weak": problem.strong}
+    own = ROWS[row]["name"] in CANDIDATES or "both_views" in ROWS[row]
+    if row.endswith("FedLSM's strong view") or not own:
         return problem.views
-    return {"strong": STRONG, **problem.views} if method in CANDIDATES else problem.views
+    return {**problem.views, "strong": problem.strong}
 
 
 def recipe_of(

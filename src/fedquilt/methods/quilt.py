@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.payload import over_leading_axes
+from fedquilt.core.settings import added
 from fedquilt.core.totals import Totals
 from fedquilt.core.tree import Weights, zeros_like
 from fedquilt.data.batches import Batch
@@ -29,8 +30,8 @@ class Quilt(FedAvgPL):
     """Hold blanks to the received model, and step further than the mean where few sites annotate.
 
     An annotated entry is trained with the client's class prior pi in its logit z, every other entry
-    is held to the received model z': the loss is the mean of BCE(z + logit(pi), y) and
-    (sigmoid(z) - sigmoid(z'))^2. A class's head row is averaged over its annotators.
+    is held to the received model's z' of the weak view: the loss is the mean of BCE(z + logit(pi),
+    y) and (sigmoid(z) - sigmoid(z'))^2. A class's head row is averaged over its annotators.
 
     A share a_c of the clients annotates class c, the others hold it still, so averaging shortens
     the step. The server over-relaxes: it takes 1 + (1 - a_c) t_c times the mean change of row c and
@@ -41,6 +42,7 @@ class Quilt(FedAvgPL):
 
     positive_weight: PositiveWeight = "none"  # replaced by the prior in the logits
     head_rows: HeadRows = "annotators"  # as the body; of annotators only; by images or positives
+    both_views: bool = added(False)  # also train on a strong view; choose ``views.strong``
     logit_adjustment: bool = True  # the client's prior in the logits of annotated labels
     consistency: bool = True  # hold unannotated entries to the received model
     over_relaxation: float = 1.0  # share of 1 - a that is added to the server's step
@@ -67,17 +69,19 @@ class Quilt(FedAvgPL):
         share = data.positive_counts() / data.annotated_counts().clamp(min=1)
         return super().init_client(data) | {"prior": clamp_prior(share, len(data))}
 
+    def views(self, round_index: int) -> tuple[str, ...]:
+        return ("strong", "weak") if self.both_views else ("weak",)
+
     def loss(self, local: Local, batch: Batch) -> Tensor:
-        images = batch.views[0]
-        logits = local.model(images).logits
+        logits = local.model(torch.cat(batch.views)).logits.unflatten(0, (len(batch.views), -1))
         labels, known = self.supervision(batch)
         adjusted = adjust_logits(logits, local.state["prior"]) if self.logit_adjustment else logits
-        weight = None if self.positive_weight == "none" else self.class_weight(local)
-        entries = elementwise_bce(adjusted, torch.where(known, labels, 0.0), weight)
+        targets = torch.where(known, labels, 0.0).expand_as(logits)
+        entries = elementwise_bce(adjusted, targets, self.class_weight(local))
         if not self.consistency:
             return torch.where(known, entries, 0.0).mean()
-        gap = squared_gap(logits, local.forward(local.received["weights"], images).logits)
-        return torch.where(known, entries, gap).mean()
+        held = local.forward(local.received["weights"], batch.views[-1]).logits
+        return torch.where(known, entries, squared_gap(logits, held)).mean()
 
     def image_loss(self, local: Local, batch: Batch) -> Tensor:
         return self.loss(local, batch)  # a mean over all classes; z' is what the server sent
@@ -89,9 +93,8 @@ class Quilt(FedAvgPL):
         change = mean_change(totals)
         head = totals.expected.get("head")
         rows = frozenset[str]() if head is None else frozenset(head.value)
-        trust = server["trust"]
-        if self.guard:
-            trust = (trust + agreement(change, server["change"], rows, len(trust) - 1)).clamp(0, 1)
+        aligned = agreement(change, server["change"], rows, len(server["rest"]) - 1)
+        trust = (server["trust"] + self.guard * aligned).clamp(0, 1)
         step = 1 + self.over_relaxation * server["rest"] * trust
         taken = {
             name: leaf * over_leading_axes(step[1:] if name in rows else step[0], leaf).to(leaf)
@@ -112,9 +115,6 @@ def agreement(change: Weights, last: Weights, rows: frozenset[str], count: int) 
 def inner_products(one: Weights, other: Weights, rows: frozenset[str], count: int) -> Tensor:
     totals = torch.zeros(1 + count, dtype=torch.float64)
     for name, leaf in one.items():
-        product = leaf * other[name]
-        if name in rows:
-            totals[1:] += product.reshape(count, -1).sum(1, dtype=torch.float64)
-        else:
-            totals[0] += product.sum(dtype=torch.float64)
+        part = totals[1:] if name in rows else totals[:1]
+        part += (leaf * other[name]).reshape(len(part), -1).sum(1, dtype=torch.float64)
     return totals

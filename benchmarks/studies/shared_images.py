@@ -1,13 +1,14 @@
 """FedALC beside FedAwS where clients share images, and where none does.
 
-    python -m benchmarks.studies.shared_images --data FOLDER
+    python -m benchmarks.studies.shared_images --data FOLDER --weights FILE
 
 FedALC pulls the rows of two classes together as far as their clients hold the same images. With the
 partition ``unique`` every image is at one client, so this part of its regulariser is zero; with
 ``replicate`` an image is at the clients of all its classes. Classical multi-label tables of Mulan
-(``mulan_NAME.npz`` in FOLDER), a client per class that knows positives of it only, a network of two
-hidden layers, SGD averaged after every step. The row "no correlation" is FedALC whose clients share
-images that it does not know of: FedAwS with FedALC's settings.
+(``mulan_NAME.npz`` in FOLDER) and photographs (``miml_scenes`` there, 64 px) as the features that a
+ResNet-18 with the weights of FILE has of them. A client per class that knows positives of it only,
+a network of two hidden layers, SGD averaged after every step. The row "no correlation" is FedALC
+whose clients share images that it does not know of: FedAwS with FedALC's settings.
 """
 
 from __future__ import annotations
@@ -15,19 +16,24 @@ from __future__ import annotations
 import argparse
 import itertools
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from benchmarks.harness.result_csv import read_results, write_results
 from benchmarks.harness.resumable_runs import METRICS
 from fedquilt.data.source import Splits, complete_dataset
+from fedquilt.data.sources.folder.load import Folder
+from fedquilt.models.spec import ModelSpec
 from fedquilt.recipes.recipe import recipe_from
 from fedquilt.runs.experiment import run
 
 TABLES = ("emotions", "scene", "yeast")
+PHOTOGRAPHS = "photographs"
 ROWS: dict[str, dict[str, Any]] = {
     "fedaws": {"name": "fedaws"},
     "no correlation": {"name": "fedaws", "spread_steps": 5},
@@ -39,24 +45,48 @@ NAME = "studies/shared_images"
 
 
 def table(folder: Path, name: str) -> tuple[dict[str, Any], Splits]:
-    """The published split; features become bytes between their smallest and largest value."""
+    """The published split."""
     with np.load(folder / f"mulan_{name}.npz") as stored:
-        parts = [stored[f"{part}_features"] for part in ("train", "test")]
-        labels = [stored[f"{part}_labels"] for part in ("train", "test")]
+        features = [stored[f"{part}_features"] for part in ("train", "test")]
+        labels = [torch.from_numpy(stored[f"{part}_labels"]) for part in ("train", "test")]
         classes = tuple(str(each) for each in stored["classes"])
-    low, high = parts[0].min(0), parts[0].max(0)
+    return given(f"mulan_{name}", features, labels, classes)
+
+
+def photographs(folder: Path, weights: Path) -> tuple[dict[str, Any], Splits]:
+    place = folder / "miml_scenes"
+    source = Folder(folder=str(place / "images"), labels=str(place / "labels.csv"), size=64)
+    with tempfile.TemporaryDirectory() as cache:
+        splits = source.load(Path(cache))
+    spec = ModelSpec(backbone="resnet18", weights=str(weights), small_stem=True)
+    backbone = spec.build(channels=3, class_count=1, seed=0).backbone.eval()
+    parts = (splits.train, splits.test)
+    with torch.no_grad():
+        features = [
+            torch.cat([backbone(batch / 127.5 - 1) for batch in part.images.split(100)]).numpy()
+            for part in parts
+        ]
+    return given(PHOTOGRAPHS, features, [part.labels for part in parts], splits.train.classes)
+
+
+def given(
+    name: str,
+    features: Sequence[npt.NDArray[Any]],
+    labels: Sequence[torch.Tensor],
+    classes: tuple[str, ...],
+) -> tuple[dict[str, Any], Splits]:
+    """The recipe's words for training and test data; features become bytes of the same range."""
+    low, high = features[0].min(0), features[0].max(0)
     made = []
-    for features, each in zip(parts, labels):
-        scaled = ((features - low) / np.where(high > low, high - low, 1)).clip(0, 1)
+    for part, each in zip(features, labels):
+        scaled = ((part - low) / np.where(high > low, high - low, 1)).clip(0, 1)
         pixels = np.rint(scaled * 255).astype(np.uint8)[:, :, None, None]
         ids = tuple(f"{name} {number}" for number in range(len(each)))
-        made.append(
-            complete_dataset(torch.from_numpy(pixels), torch.from_numpy(each), classes, ids)
-        )
-    shape = [parts[0].shape[1], 1, 1]
-    data = {"name": "given", "content": f"mulan_{name}", "classes": list(classes)}
-    count = sum(map(len, labels))
-    return {**data, "images": count, "shape": shape}, Splits(train=made[0], test=made[1])
+        made.append(complete_dataset(torch.from_numpy(pixels), each, classes, ids))
+    shape = [features[0].shape[1], 1, 1]
+    data = {"name": "given", "content": name, "classes": list(classes)}
+    splits = Splits(train=made[0], test=made[1])
+    return {**data, "images": sum(map(len, labels)), "shape": shape}, splits
 
 
 def settings(data: Any, images: str, method: dict[str, Any], seed: int, rounds: int) -> Any:
@@ -86,15 +116,19 @@ def numbers(recipe: Any, splits: Splits) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder of mulan_*.npz")
+    parser.add_argument("--data", type=Path, required=True, help="folder of both kinds of data")
+    parser.add_argument("--weights", type=Path, required=True, help="of a ResNet-18, .safetensors")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
     rows = read_results(NAME)
     new: list[dict[str, Any]] = []
     finished = {tuple(row[each] for each in KEY) for row in rows}
-    for name in TABLES:
-        data, splits = table(options.data, name)
+    for name in (*TABLES, PHOTOGRAPHS):
+        if name == PHOTOGRAPHS:
+            data, splits = photographs(options.data, options.weights)
+        else:
+            data, splits = table(options.data, name)
         for seed, images, method in itertools.product(options.seeds, IMAGES, ROWS):
             key = (name, images, method, str(options.rounds), str(seed))
             if key in finished:

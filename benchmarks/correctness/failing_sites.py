@@ -117,7 +117,7 @@ def run_study(method: Method, rounds: int, share: float) -> dict[str, float]:
             beyond += len(totals.bounds.refused)
             assert set(totals.cohort) == set(study.site_names) - left_out
             assert len(set(totals.cohort)) == len(totals.cohort)
-            server = method.update(server, totals)
+            server, engine.norms = method.update(server, totals), totals.bounds.norms
     return {
         **{f"failed_{how.replace(' ', '_')}": channel.seen[how] for how in FAILURES},
         "arrived_twice": channel.seen["twice"],

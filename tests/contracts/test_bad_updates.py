@@ -24,7 +24,7 @@ from support.tiny_federation import METHOD_NAMES, make_federation, make_method
 from torch import Tensor
 
 from fedquilt.core.bounds import Bounds, OutOfBounds
-from fedquilt.core.norms import norms_by_weight
+from fedquilt.core.norms import EarlierNorms, norms_by_weight
 from fedquilt.core.payload import Mean, Part, Sum, Update, addressed, weight_of
 from fedquilt.core.totals import Accumulator, Totals
 from fedquilt.core.tree import same_bits
@@ -61,7 +61,7 @@ class Exchange:
 
     def accumulator(self) -> Accumulator:
         bounds = round_bounds(
-            Bounds(), self.method, self.task, 1, before={}, images=self.images.get
+            Bounds(), self.method, self.task, 1, before=EarlierNorms(), images=self.images.get
         )
         return Accumulator(self.expected, len(self.updates), self.further_check, bounds)
 

@@ -20,7 +20,8 @@ FOLDERS = (
 CORE = (
     *("shown_text", "errors", "log_files", "parsed_text", "own_code", "registry", "seeding"),
     *("version", "tree", "payload"),
-    *("gaussian_accountant", "noise", "processes", "update_checks", "norms", "bounds"),
+    *("gaussian_accountant", "noise", "processes", "update_checks", "norms"),
+    *("bounds_report", "bounds"),
     *("fixed_point", "robust", "compact_payload"),
     *("aggregation_rules", "totals", "atomic_files", "settings", "child_process"),
 )

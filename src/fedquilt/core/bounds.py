@@ -8,18 +8,22 @@ median would change half of the honest updates of every round, so it has to be a
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
+from fedquilt.core.bounds_report import BoundsReport
 from fedquilt.core.errors import UserError
 from fedquilt.core.norms import (
     ROUNDED,
-    Norms,
+    EarlierNorms,
     all_weights,
+    as_lists,
+    from_lists,
     median_norms,
     norms_by_weight,
     rounded,
@@ -62,40 +66,18 @@ class Bounds:
 DEFAULT_BOUNDS = Bounds()
 
 
-@dataclass(frozen=True)
-class BoundsReport:
-    """What the bounds of a round did."""
-
-    norms: Norms = field(default_factory=dict)  # the medians, for the next round
-    refused: Mapping[str, str] = field(default_factory=dict)  # client -> why
-    clipped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # client -> parts
-    largest: str = "no update was measured"  # which client sent the largest part, in words
-
-    def facts(self) -> dict[str, Any]:
-        """Return the report for the history of a run."""
-        lists = {part: norm.tolist() for part, norm in self.norms.items()}
-        facts = {"norms": lists, "refused": dict(self.refused)}
-        facts["clipped"] = {client: list(parts) for client, parts in self.clipped.items()}
-        return {name: fact for name, fact in facts.items() if fact}
-
-
-def norms_from(facts: Mapping[str, Any]) -> Norms:
-    """The medians in what :meth:`BoundsReport.facts` returned."""
-    found = facts.get("norms", {})
-    return {part: torch.tensor(norm, dtype=torch.float64) for part, norm in found.items()}
-
-
 class RoundBounds:
     """The bounds of one round: weighs, measures and judges updates.
 
     An update that is larger than the medians of the round before allow, or that has a part for
     which there is no median yet, waits until the round's own median is known. So the first round
     has bounds too, and a method may change all of its clients' norms from one round to the next.
-    A liar alone cannot move the median.
+    A liar alone cannot move the median. Once most clients have learnt all they can, medians are
+    next to 0, and who still learns is taken by what was usual in earlier rounds.
 
     Args:
         settings: what is bounded, and how.
-        before: the medians of the round before.
+        before: the medians of earlier rounds.
         weight_limit: the largest weight of a client and part.
         steps: a client's steps in the round: one with more than the median may move further.
         squares: parts that hold squares; the root of their norm is compared.
@@ -105,7 +87,7 @@ class RoundBounds:
     def __init__(
         self,
         settings: Bounds,
-        before: Norms,
+        before: EarlierNorms,
         weight_limit: WeightLimit,
         *,
         steps: Callable[[str], int] = lambda client: 1,
@@ -162,10 +144,12 @@ class RoundBounds:
         """Whether the update can only be judged by the norms of this round."""
         if client not in self._norms:
             return False
-        reach = self._reach(client)
         for name, norm in self._norms[client].items():
-            known = self._before.get(name, torch.zeros(()))
-            is_open = known == 0 if self._is_clipping else ~(norm <= known * reach)
+            known = self._before.last.get(name, torch.zeros(()))
+            if self._is_clipping:
+                is_open = known == 0
+            else:
+                is_open = ~(norm <= self._limit(client, name, float(known)))
             if bool(((norm > 0) & is_open).any()):
                 return True
         return False
@@ -176,7 +160,6 @@ class RoundBounds:
             return {name: self._clip(client, name, part) for name, part in update.items()}
         if client not in self._norms:
             return update
-        reach = self._reach(client)
         for name, norm in self._norms[client].items():
             reference = self._reference(name)
             if reference == math.inf and float(norm) > UNCOMPARED:
@@ -185,11 +168,13 @@ class RoundBounds:
                     f"client {client!r}, part {name!r}: its norm of {float(norm):g} is above "
                     f"{UNCOMPARED:g}, the limit where no other client's can be compared"
                 )
-            if not float(norm) <= reference * reach:
+            if not float(norm) <= self._limit(client, name, reference):
                 self._out.add(client)
+                reach = self.settings.norm_factor * self._longer(client)
                 raise OutOfBounds(
                     f"client {client!r}, part {name!r}: its norm of {float(norm):g} is more than "
-                    f"{reach:g} times {reference:g}, the median"
+                    f"{reach:g} times {reference:g}, the median, and above what was usual earlier "
+                    f"({self._sustained(name):g})"
                 )
         return update
 
@@ -197,12 +182,9 @@ class RoundBounds:
         """Learn what the other processes measured: each judges by all norms of the round."""
         if processes.count == 1:
             return
-        mine = {
-            client: {part: norm.tolist() for part, norm in norms.items()}
-            for client, norms in self._norms.items()
-        }
+        mine = {client: as_lists(norms) for client, norms in self._norms.items()}
         for theirs in processes.share(mine):
-            self._norms |= {c: dict(norms_from({"norms": norms})) for c, norms in theirs.items()}
+            self._norms |= {client: from_lists(norms) for client, norms in theirs.items()}
 
     def share_verdicts(self, processes: Processes) -> None:
         """Learn whose updates the other processes refused or clipped."""
@@ -214,7 +196,7 @@ class RoundBounds:
 
     def report(self) -> BoundsReport:
         return BoundsReport(
-            norms={**self._before, **self._medians()},
+            norms=self._before.followed_by(self._medians(), safe=self._safe_parts()),
             refused=dict(self.refused),
             clipped={client: tuple(parts) for client, parts in self._clipped.items()},
             largest=self._largest(),
@@ -231,15 +213,35 @@ class RoundBounds:
         norm: Tensor = torch.linalg.vector_norm(norms)
         return norm.sqrt() if name in self._squares else norm
 
-    def _reach(self, client: str) -> float:
-        """How many times the median norm this client's may be."""
+    def _limit(self, client: str, name: str, median: float) -> float:
+        """The largest norm of a client's part beside this median."""
+        usual = max(self.settings.norm_factor * median, self._sustained(name))
+        return usual * self._longer(client)
+
+    def _longer(self, client: str) -> float:
+        """How many times the median client's steps this one takes, at least 1."""
         steps = sorted(self._steps(each) for each in self._norms)
         median = steps[(len(steps) - 1) // 2]
-        return self.settings.norm_factor * max(1.0, self._steps(client) / max(median, 1))
+        return max(1.0, self._steps(client) / max(median, 1))
+
+    def _sustained(self, name: str) -> float:
+        return float(self._before.sustained.get(name, torch.zeros(())))
+
+    def _safe_parts(self) -> frozenset[str]:
+        """The parts that enough clients sent for a median, where norms are of whole parts."""
+        if self._is_clipping:
+            return frozenset()
+        sent = Counter(
+            part
+            for client, norms in self._norms.items()
+            for part, norm in norms.items()
+            if client not in self._out and float(norm) > 0
+        )
+        return frozenset(part for part, count in sent.items() if count >= FEW)
 
     def _reference(self, name: str) -> float:
         """The norm that one part is compared with: the larger of both rounds' medians."""
-        before = float(self._before.get(name, torch.zeros(())))
+        before = float(self._before.last.get(name, torch.zeros(())))
         found = [float(norms[name]) for norms in self._norms.values() if name in norms]
         sent = sorted(norm for norm in found if norm > 0)
         if len(sent) >= FEW:
@@ -256,7 +258,7 @@ class RoundBounds:
             return part
         else:
             nothing = torch.zeros_like(norm)  # a part that is 0 at all clients has no median
-            before = self._before.get(name, nothing)
+            before = self._before.last.get(name, nothing)
             limit = torch.where(before > 0, before, self._medians(every=True).get(name, nothing))
             is_above = norm > limit * (1 + ROUNDED)  # the median update itself is not
             scale = torch.where(is_above, limit / norm, 1.0)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,6 +17,41 @@ DIGITS = 6  # of a median, so that rounding of a norm decides nothing
 ROUNDED = 10.0 ** (1 - DIGITS)
 
 Norms: TypeAlias = Mapping[str, Tensor]  # by part; 0 where none is known
+
+
+@dataclass(frozen=True)
+class EarlierNorms:
+    """What the rounds before say about the norms of honest updates."""
+
+    last: Norms = field(default_factory=dict)  # the medians of the round before
+    sustained: Norms = field(default_factory=dict)  # the largest that two rounds in a row reached
+
+    def followed_by(self, medians: Norms, *, safe: frozenset[str]) -> EarlierNorms:
+        """Add a round; ``safe`` are parts of so many clients that one alone moves no median.
+
+        One round of many liars raises no sustained norm: the smaller of two medians counts.
+        """
+        sustained = dict(self.sustained)
+        for part in safe & self.last.keys() & medians.keys():
+            both = torch.minimum(self.last[part], medians[part])
+            sustained[part] = torch.maximum(self.sustained.get(part, torch.zeros_like(both)), both)
+        return EarlierNorms({**self.last, **medians}, sustained)
+
+    def facts(self) -> dict[str, Any]:
+        """Return them for the history of a run."""
+        return {"norms": as_lists(self.last), "sustained_norms": as_lists(self.sustained)}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> EarlierNorms:
+        return cls(from_lists(facts.get("norms", {})), from_lists(facts.get("sustained_norms", {})))
+
+
+def as_lists(norms: Norms) -> dict[str, Any]:
+    return {part: norm.tolist() for part, norm in norms.items()}
+
+
+def from_lists(lists: Mapping[str, Any]) -> dict[str, Tensor]:
+    return {part: torch.tensor(norm, dtype=torch.float64) for part, norm in lists.items()}
 
 
 def all_weights(part: Part) -> Tensor:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedquilt.core.bounds import BoundsReport, OutOfBounds, RoundBounds
+from fedquilt.core.bounds import OutOfBounds, RoundBounds
+from fedquilt.core.bounds_report import BoundsReport
 from fedquilt.core.fixed_point import (
     Scales,
     add_integers,
@@ -50,11 +51,10 @@ class Accumulator:
 
     ``expected`` is an update with the right names, kinds, shapes and dtypes; its values are not
     read. Sums are float64, so the order of arrival almost never changes the result; with
-    ``scales`` they are integers, and it never does.
-    ``further_check`` is called with client and update after these checks and may raise
-    RefusedUpdate. With ``bounds``, some updates are copied and wait to be judged until the round
-    ends, at most ``bounds.hold`` at a time. With ``rule``, all of them are kept, and it combines
-    the means that it takes. ``processes`` count other clients of the round.
+    ``scales`` they are integers, and it never does. ``further_check`` is called with client and
+    update after these checks and may raise RefusedUpdate. With ``bounds``, some updates are copied
+    and wait to be judged until the round ends, at most ``bounds.hold`` at a time. With ``rule``,
+    all are kept, and it combines the means that it takes. ``processes`` count other clients.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ import torch
 from fedquilt.core.aggregation_rules import PLAIN_RULES, AggregationRules
 from fedquilt.core.bounds import OutOfBounds
 from fedquilt.core.compact_payload import compacted
-from fedquilt.core.norms import Norms
+from fedquilt.core.norms import EarlierNorms
 from fedquilt.core.payload import Update, addressed
 from fedquilt.core.processes import ONE_PROCESS, Processes, own_clients
 from fedquilt.core.totals import Accumulator, Totals
@@ -64,7 +64,7 @@ class SequentialEngine:
     ) -> None:
         self._task = task
         self._rules = rules
-        self.norms: Norms = {}
+        self.norms = EarlierNorms()
         self._transforms = transforms
         self._clients = clients
         self._images = {name: len(data) for name, data in clients.items()}

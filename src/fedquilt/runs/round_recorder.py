@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from fedquilt.core.bounds import norms_from
+from fedquilt.core.norms import EarlierNorms
 from fedquilt.core.processes import ONE_PROCESS, Processes, is_first
 from fedquilt.core.tree import Weights
 from fedquilt.recipes.recipe import Recipe
@@ -84,7 +84,7 @@ class RoundRecorder:
         before = [self._as_planned(each) for each in self._history.read()[:first_round]]
         self._processes.share(None)  # all have read it
         self._history.replace(before)
-        engine.norms = norms_from(before[-1]) if before else {}
+        engine.norms = EarlierNorms.from_facts(before[-1] if before else {})
         self.choices = choices_of(before, self._recipe)
         if is_over(self.choices, self._recipe):
             return

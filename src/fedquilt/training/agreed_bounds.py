@@ -9,7 +9,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from fedquilt.core.bounds import HELD, Bounds, RoundBounds
-from fedquilt.core.norms import Norms
+from fedquilt.core.norms import EarlierNorms
 from fedquilt.core.robust import ENOUGH, Robust, RobustRound
 from fedquilt.training.client import LOSS_PART
 from fedquilt.training.method import Method
@@ -26,7 +26,7 @@ def round_bounds(
     task: Task,
     round_index: int,
     *,
-    before: Norms,
+    before: EarlierNorms,
     images: Callable[[str], int | None],
     hold: int = HELD,
 ) -> RoundBounds:

@@ -10,9 +10,9 @@ from typing import Protocol
 
 import torch
 
-from fedquilt.core.bounds import BoundsReport
+from fedquilt.core.bounds_report import BoundsReport
 from fedquilt.core.errors import UserError
-from fedquilt.core.norms import Norms
+from fedquilt.core.norms import EarlierNorms
 from fedquilt.core.payload import Mean, Update, addressed, broadcast_bytes
 from fedquilt.core.robust import RobustReport
 from fedquilt.core.seeding import generator_for
@@ -30,7 +30,7 @@ class SkippedRound(Exception):
 
 
 class Engine(Protocol):
-    norms: Norms  # the medians that the next round's updates are compared with
+    norms: EarlierNorms  # what the next round's updates are compared with
 
     def survey(self, method: Method) -> Totals: ...
 

@@ -5,54 +5,29 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import pytest
 import torch
+from support.bounded_rounds import (
+    CLIP,
+    FIVE,
+    REFUSE,
+    accumulated,
+    earlier_norms,
+    mean,
+    no_limit,
+    refused_by,
+)
 from torch import tensor
 
-from fedquilt.core.bounds import HELD, Bounds, OutOfBounds, RoundBounds, norms_from
+from fedquilt.core.bounds import Bounds, OutOfBounds, RoundBounds
 from fedquilt.core.errors import UserError
-from fedquilt.core.norms import Norms, median_norms, norms_by_weight
+from fedquilt.core.norms import EarlierNorms, median_norms, norms_by_weight
 from fedquilt.core.payload import Gather, Mean, Sum, Update
 from fedquilt.core.totals import Accumulator, Totals
 from fedquilt.core.tree import same_bits
 from fedquilt.core.update_checks import RefusedUpdate
-
-# The five updates of PRIVACY.md, C: norms 1, 1.2042, .8062, 1.0198 and 11.1803.
-FIVE = ((1.0, 0.0), (1.2, 0.1), (0.8, -0.1), (1.0, 0.2), (-10.0, 5.0))
-CLIP, REFUSE = Bounds(beyond="clip"), Bounds(norm_factor=5.0)
-
-
-def mean(value: Sequence[float], weight: float = 1.0) -> Update:
-    return {"x": Mean(tensor(value), weight)}
-
-
-def accumulated(
-    updates: Sequence[Update],
-    settings: Bounds,
-    before: Norms | None = None,
-    limit: float = math.inf,
-    hold: int = HELD,
-) -> Totals:
-    bounds = RoundBounds(settings, before or {}, lambda client, part: limit, hold=hold)
-    accumulator = Accumulator(updates[0], len(updates), bounds=bounds)
-    for number, update in enumerate(updates):
-        with suppress(OutOfBounds):  # the totals name it
-            accumulator.add(f"c{number}", update)
-    return accumulator.totals()
-
-
-def refused_by(bounds: RoundBounds, *values: float) -> list[str]:
-    accumulator = Accumulator(mean((1.0,)), len(values), bounds=bounds)
-    for number, value in enumerate(values):
-        accumulator.add(f"c{number}", mean((value,)))
-    return [*accumulator.totals().bounds.refused]
-
-
-def no_limit(client: str, part: str) -> float:
-    return math.inf
 
 
 def plain(updates: Sequence[Update]) -> Totals:
@@ -77,7 +52,7 @@ def test_the_clipped_mean_as_printed() -> None:
 
 def test_weights_are_capped_at_the_agreed_count_as_printed() -> None:
     agreed = {"c0": 100.0, "c1": 120.0, "c2": 80.0, "c3": 90.0}
-    bounds = RoundBounds(CLIP, {}, lambda client, part: agreed[client])
+    bounds = RoundBounds(CLIP, EarlierNorms(), lambda client, part: agreed[client])
     sent = {"c0": 100.0, "c1": 120.0, "c2": 80.0, "c3": 1e9}
     found = [bounds.weighed(client, mean((1.0,), weight)) for client, weight in sent.items()]
     assert [float(update["x"].weight) for update in found] == [100.0, 120.0, 80.0, 90.0]
@@ -96,12 +71,12 @@ def test_a_weight_of_a_class_and_a_gathered_weight_are_capped_alike() -> None:
         "head": Mean(torch.ones(2, 3), tensor([4.0, 60.0])),
         "images": Gather(tensor(60.0), is_weight=True),
     }
-    bounds = RoundBounds(CLIP, {}, lambda client, part: 10.0)
+    bounds = RoundBounds(CLIP, EarlierNorms(), lambda client, part: 10.0)
     capped = bounds.weighed("c0", update)
     assert capped["head"].weight.tolist() == [4.0, 10.0]  # type: ignore[union-attr]
     assert capped["images"].value == 10.0
     with pytest.raises(OutOfBounds, match="'head': a weight of 60 is above 10"):
-        RoundBounds(Bounds(), {}, lambda client, part: 10.0).weighed("c0", update)
+        RoundBounds(Bounds(), EarlierNorms(), lambda client, part: 10.0).weighed("c0", update)
 
 
 def test_the_first_round_refuses_by_its_own_median() -> None:
@@ -111,7 +86,7 @@ def test_the_first_round_refuses_by_its_own_median() -> None:
     assert "its norm of 11.1803 is more than 5 times 1.0198" in totals.bounds.refused["c4"]
     assert same_bits(dict(totals.sums), dict(plain(updates[:4]).sums))
     assert "of 'c4', of norm 11.1803, 11 times the median" in totals.bounds.largest
-    assert float(totals.bounds.norms["x"]) == 1.0  # the lower median of the four that counted
+    assert float(totals.bounds.norms.last["x"]) == 1.0  # the lower median of the four that counted
 
 
 @pytest.mark.parametrize("place", range(5))
@@ -121,8 +96,8 @@ def test_a_refused_update_leaves_the_sums_and_their_order(place: int) -> None:
     honest = [{"x": Mean(torch.randn(50, generator=generator), 3.0)} for _ in range(4)]
     liar = {"x": Mean(torch.full((50,), 1e38), 1.0)}
     order = [*honest[:place], liar, *honest[place:]]
-    for before in ({}, {"x": tensor(7.0)}):
-        totals = accumulated(order, Bounds(), before)
+    for earlier in (EarlierNorms(), earlier_norms(7.0)):
+        totals = accumulated(order, Bounds(), earlier)
         assert [*totals.bounds.refused] == [f"c{place}"]
         assert same_bits(dict(totals.sums), dict(plain(honest).sums))
 
@@ -143,7 +118,7 @@ def test_honest_updates_are_added_bit_by_bit_and_in_order() -> None:
 
 
 def test_no_more_updates_wait_than_are_held() -> None:
-    bounds = RoundBounds(Bounds(), {}, no_limit, hold=4)
+    bounds = RoundBounds(Bounds(), EarlierNorms(), no_limit, hold=4)
     accumulator = Accumulator(mean((1.0,)), 20, bounds=bounds)
     waiting = []
     for number in range(20):
@@ -155,17 +130,17 @@ def test_no_more_updates_wait_than_are_held() -> None:
 
 def test_all_clients_may_grow_together() -> None:
     """When a method enters its next stage, every client's norm may jump; one's may not."""
-    before = {"x": tensor(0.01)}
-    together = accumulated([mean((value,)) for value in (1.0, 2.0, 3.0)], Bounds(), before)
+    earlier = earlier_norms(0.01)
+    together = accumulated([mean((value,)) for value in (1.0, 2.0, 3.0)], Bounds(), earlier)
     assert together.bounds.refused == {}
-    alone = accumulated([mean((value,)) for value in (0.01, 0.02, 3.0)], Bounds(), before)
+    alone = accumulated([mean((value,)) for value in (0.01, 0.02, 3.0)], Bounds(), earlier)
     assert [*alone.bounds.refused] == ["c2"]
 
 
 def test_of_two_clients_nobody_can_tell_which_is_wrong() -> None:
     first = accumulated([mean((0.001,)), mean((1.0,))], Bounds())
     assert first.bounds.refused == {}  # a site with few images is honest, too
-    assert float(first.bounds.norms["x"]) == 1.0
+    assert float(first.bounds.norms.last["x"]) == 1.0
     later = accumulated([mean((0.001,)), mean((1e38,))], Bounds(), first.bounds.norms)
     assert [*later.bounds.refused] == ["c1"]  # the round before can tell
     both = accumulated([mean((40.0,)), mean((50.0,))], Bounds(), first.bounds.norms)
@@ -179,31 +154,31 @@ def test_a_client_with_more_steps_may_move_further(steps: int, refused: list[str
     def steps_of(client: str) -> int:
         return steps if client == "c2" else 1
 
-    bounds = RoundBounds(Bounds(), {}, no_limit, steps=steps_of)
+    bounds = RoundBounds(Bounds(), EarlierNorms(), no_limit, steps=steps_of)
     assert refused_by(bounds, 1.0, 1.0, 100.0) == refused
 
 
 @pytest.mark.parametrize(("value", "refused"), [(400.0, []), (10_000.0, ["c2"])])
 def test_of_squares_the_roots_are_compared(value: float, refused: list[str]) -> None:
     """The root of 400 is 20, within 30 times 1; that of 10,000 is not."""
-    bounds = RoundBounds(Bounds(), {}, no_limit, squares=frozenset({"x"}))
+    bounds = RoundBounds(Bounds(), EarlierNorms(), no_limit, squares=frozenset({"x"}))
     assert refused_by(bounds, 1.0, 1.0, value) == refused
 
 
 def test_a_part_that_only_one_client_fills_has_an_absolute_limit() -> None:
-    assert refused_by(RoundBounds(Bounds(), {}, no_limit), 0.0, 0.0, 1e8) == []
-    assert refused_by(RoundBounds(Bounds(), {}, no_limit), 0.0, 0.0, 1e10) == ["c2"]
+    assert refused_by(RoundBounds(Bounds(), EarlierNorms(), no_limit), 0.0, 0.0, 1e8) == []
+    assert refused_by(RoundBounds(Bounds(), EarlierNorms(), no_limit), 0.0, 0.0, 1e10) == ["c2"]
 
 
 def test_a_client_alone_is_taken() -> None:
-    assert accumulated([mean((1e6,))], Bounds(), {"x": tensor(1.0)}).cohort == ("c0",)
+    assert accumulated([mean((1e6,))], Bounds(), earlier_norms(1.0)).cohort == ("c0",)
 
 
 def test_a_part_that_is_zero_is_never_compared() -> None:
     """FedMLP's prototypes are 0 before their stage; then the first senders are not outliers."""
     updates = [mean((0.0,)) for _ in range(5)]
     totals = accumulated(updates, Bounds())
-    assert "x" not in totals.bounds.norms
+    assert "x" not in totals.bounds.norms.last
     assert totals.bounds.largest == "no update was measured"
 
 
@@ -218,7 +193,7 @@ def test_the_rows_of_a_head_are_clipped_among_their_annotators() -> None:
     # (1 * 3 + 2 * 4 + 1 * 4) / 4 and (2 * 6 + 1 * 6) / 3; the row without weight does not count.
     assert totals.mean("head").tolist() == [[3.75], [6.0]]
     assert totals.bounds.clipped == {"c2": ("head",)}
-    assert totals.bounds.norms["head"].tolist() == [4.0, 6.0]
+    assert totals.bounds.norms.last["head"].tolist() == [4.0, 6.0]
 
 
 def test_a_part_that_is_zero_at_all_clients_has_no_median_and_is_not_clipped() -> None:
@@ -228,7 +203,7 @@ def test_a_part_that_is_zero_at_all_clients_has_no_median_and_is_not_clipped() -
 
 
 def test_clipping_streams_once_there_is_a_median() -> None:
-    bounds = RoundBounds(CLIP, {"x": tensor(2.0)}, no_limit)
+    bounds = RoundBounds(CLIP, earlier_norms(2.0), no_limit)
     accumulator = Accumulator(mean((1.0,)), 3, bounds=bounds)
     accumulator.add("c0", mean((8.0,)))
     assert not accumulator._waiting
@@ -243,14 +218,14 @@ def test_an_agreed_norm_takes_the_place_of_the_median(beyond: Any) -> None:
         assert totals.mean("x").tolist() == [4.0, 3.0]
     else:
         assert "its norm of 10 is above the agreed 5" in totals.bounds.refused["c1"]
-    assert "x" not in totals.bounds.norms
+    assert "x" not in totals.bounds.norms.last
 
 
 def test_accepting_measures_nothing_but_weights_stay_bounded() -> None:
     settings = Bounds(beyond="accept")
     totals = accumulated([mean((1e38,)), mean((1.0,), 9.0)], settings, limit=5.0)
     assert totals.cohort == ("c0",)
-    assert totals.bounds.norms == {}
+    assert totals.bounds.norms == EarlierNorms()
 
 
 def test_a_norm_that_overflows_is_refused() -> None:
@@ -260,7 +235,7 @@ def test_a_norm_that_overflows_is_refused() -> None:
 
 
 def test_a_waiting_update_counts_as_sent() -> None:
-    bounds = RoundBounds(Bounds(), {}, no_limit)
+    bounds = RoundBounds(Bounds(), EarlierNorms(), no_limit)
     accumulator = Accumulator(mean((1.0,)), 3, bounds=bounds)
     accumulator.add("c0", mean((1.0,)))
     with pytest.raises(RefusedUpdate, match="already counted"):
@@ -269,7 +244,7 @@ def test_a_waiting_update_counts_as_sent() -> None:
 
 def test_a_waiting_update_is_a_copy() -> None:
     """An engine may reuse the memory of an update once it was taken."""
-    bounds = RoundBounds(Bounds(), {}, no_limit)
+    bounds = RoundBounds(Bounds(), EarlierNorms(), no_limit)
     accumulator = Accumulator(mean((1.0,)), 3, bounds=bounds)
     value, weight = tensor([1.0]), tensor(2.0, dtype=torch.float64)
     accumulator.add("c0", {"x": Mean(value, weight)})
@@ -281,10 +256,13 @@ def test_a_waiting_update_is_a_copy() -> None:
 
 
 def test_the_medians_survive_the_history() -> None:
-    report = accumulated([mean(value) for value in FIVE], CLIP).bounds
-    found = norms_from(json.loads(json.dumps(report.facts(), allow_nan=False)))
-    assert same_bits(dict(found), dict(report.norms))
-    assert norms_from({"round": 3}) == {}
+    updates = [mean(value) for value in FIVE]
+    for settings, earlier in ((CLIP, EarlierNorms()), (Bounds(), earlier_norms(2.0, 3.0))):
+        report = accumulated(updates, settings, earlier).bounds
+        found = EarlierNorms.from_facts(json.loads(json.dumps(report.facts(), allow_nan=False)))
+        assert same_bits(dict(found.last), dict(report.norms.last))
+        assert same_bits(dict(found.sustained), dict(report.norms.sustained))
+    assert EarlierNorms.from_facts({"round": 3}) == EarlierNorms()
 
 
 @pytest.mark.parametrize(

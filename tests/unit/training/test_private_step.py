@@ -9,7 +9,6 @@ import torch
 from support.tiny_federation import make_federation
 from torch import Tensor
 
-from fedquilt.core.errors import UserError
 from fedquilt.core.gaussian_accountant import GaussianRelease, epsilon_of
 from fedquilt.core.noise import SeededNoise
 from fedquilt.core.tree import Weights
@@ -18,12 +17,9 @@ from fedquilt.data.batches import Batch, make_batch
 from fedquilt.data.client_data import ClientData
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.fedavg_pl import FedAvgPL
-from fedquilt.methods.fedmlp import FedMLP
 from fedquilt.methods.fedprox import FedProx
-from fedquilt.methods.moon import Moon
 from fedquilt.methods.quilt import Quilt
 from fedquilt.methods.surgical_aggregation import SurgicalAggregation
-from fedquilt.models.spec import ModelSpec
 from fedquilt.models.trained_part import TrainedPart
 from fedquilt.training.client import LOSS_PART, Workspace, open_round, run_client
 from fedquilt.training.client_step import stage_optimizer, trained_parameters
@@ -252,33 +248,6 @@ def test_no_statistic_of_the_data_leaves_beside_the_weights() -> None:
     assert "optimizer" not in state
 
 
-REFUSED = [
-    (FedMLP(), "fills in labels"),
-    (Moon(), "nobody has shown"),
-    (FedAvg(weighting="uniform"), "positive_weight"),
-    (FedAvg(positive_weight="none"), "weighting"),
-    (FedAvg(**APART, head_rows="positives"), "head_rows"),
-    (FedAvg(**APART, training=LocalTraining(precision="bfloat16")), "precision"),
-    (Quilt(weighting="uniform"), "logit_adjustment"),
-]
-
-
-@pytest.mark.parametrize(("method", "why"), REFUSED)
-def test_what_noise_would_not_cover_is_refused(method: Method, why: str) -> None:
-    task = replace(make_federation().task, privacy=PRIVATE)
-    with pytest.raises(UserError, match=why):
-        check_private_training(method, task)
-
-
-def test_batch_norm_is_refused_with_a_way_out() -> None:
-    task = replace(make_federation().task, model=ModelSpec(backbone="small-resnet"))
-    with pytest.raises(UserError, match=r"bn1.*model.norm = 'group'"):
-        check_private_training(METHODS[0], task)
-    check_private_training(
-        METHODS[0], replace(task, model=ModelSpec(backbone="small-resnet", norm="group"))
-    )
-
-
 def test_frozen_batch_norm_mixes_no_images() -> None:
     """It stays in evaluation mode, so every gradient is that of a batch of one."""
     method = FedAvgPL(**APART)
@@ -290,38 +259,6 @@ def test_frozen_batch_norm_mixes_no_images() -> None:
     found = image_gradients(method, local, parameters, batch_of(task, local.data, rows))
     assert all(torch.allclose(found[name], expected[name], atol=1e-6) for name in parameters)
     assert any(leaf.any() for leaf in found.values())
-
-
-def test_batch_norm_in_a_trained_block_is_refused() -> None:
-    task = make_federation().task
-    model = ModelSpec(backbone="small-resnet", train="last-block")
-    with pytest.raises(UserError, match=r"blocks.2.bn1.*model.train = 'head'"):
-        check_private_training(METHODS[0], replace(task, model=model))
-
-
-def test_a_subclass_of_a_method_that_is_supported_has_to_say_so_itself() -> None:
-    class Coupled(FedAvgPL):
-        pass
-
-    task = replace(make_federation().task, privacy=PRIVATE)
-    with pytest.raises(UserError, match="nobody has shown"):
-        check_private_training(Coupled(**APART), task)
-
-
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
-        ({"training": True}, "need a budget"),
-        ({"epsilon": 1.0}, "either"),
-        ({"epsilon": 1.0, "training": True, "parts": ("a",)}, "either"),
-        ({"epsilon": -1.0, "training": True}, "positive"),
-        ({"epsilon": 1.0, "training": True, "delta": 1.5}, "between 0 and 1"),
-        ({"epsilon": 1.0, "training": True, "images_per_patient": 2}, "unit"),
-    ],
-)
-def test_settings_that_contradict_each_other(settings, why) -> None:
-    with pytest.raises(UserError, match=why):
-        Privacy(**settings)
 
 
 def test_composing_the_release_of_one_step_is_what_the_ledger_charges() -> None:

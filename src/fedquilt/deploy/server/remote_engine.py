@@ -10,7 +10,7 @@ from typing import Any
 from fedquilt.core.bounds import RoundBounds
 from fedquilt.core.errors import UserError
 from fedquilt.core.fixed_point import Scales
-from fedquilt.core.norms import Norms
+from fedquilt.core.norms import EarlierNorms
 from fedquilt.core.payload import PerClient, Update, addressed
 from fedquilt.core.robust import RobustRound
 from fedquilt.core.totals import Totals
@@ -65,7 +65,7 @@ class RemoteEngine:
         self._broadcasts = BroadcastLog() if broadcasts is None else broadcasts
         self._images = DeclaredImages(study) if images is None else images
         self._sites = study.site_names if sites is None or study.is_secure else tuple(sites)
-        self.norms: Norms = {}
+        self.norms = EarlierNorms()
         self.last_exchange = ExchangeReport()  # of training, the survey or the end
         self.last_validation = ExchangeReport()  # of the last round, empty if it had none
         self._secure: SecureSums | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from fedquilt.core.fixed_point import Scales, as_vector, quantised
+from fedquilt.core.norms import EarlierNorms
 from fedquilt.core.payload import Update
 from fedquilt.core.update_checks import check_update
 from fedquilt.deploy.server.unannotated_rows import check_rows
@@ -27,7 +28,12 @@ def round_vector(
     expected = expected_update(recipe.method, received, site, study.task)
     scales = round_scales(recipe.rules, recipe.method, study.task, round_index, expected, agreed)
     bounds = round_bounds(
-        recipe.bounds, recipe.method, study.task, round_index, before={}, images=agreed.get
+        recipe.bounds,
+        recipe.method,
+        study.task,
+        round_index,
+        before=EarlierNorms(),
+        images=agreed.get,
     )
     check_update(update, expected, site)
     check_rows(study, update, site)

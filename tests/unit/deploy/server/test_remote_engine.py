@@ -7,12 +7,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
-from support.remote_sites import CallingChannel, make_engine, make_sites, make_study
+from support.remote_sites import (
+    CallingChannel,
+    make_clients,
+    make_engine,
+    make_sites,
+    make_study,
+)
 from support.tiny_federation import make_method
 
+from fedquilt.core.norms import EarlierNorms
 from fedquilt.core.payload import Sum
 from fedquilt.deploy.protocol.channel import WaitLimits
 from fedquilt.deploy.protocol.messages import pack, unpack, update_message, update_of
+from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.training.rounds import run_rounds, start_server
 
 
@@ -75,6 +83,25 @@ def test_a_payload_per_client_reaches_its_own_site_only(tmp_path: Path) -> None:
     assert totals.cohort == study.site_names
     swapped = channel.requests["site-1"]
     assert b"RefusedRequest" in channel._sites["site-0"].answer(swapped)
+
+
+def test_a_study_and_a_simulation_judge_by_the_same_norms(tmp_path: Path) -> None:
+    """At factor 1.002 one of three is above the median; it is not if a million was usual."""
+    method = make_method("fedavg-pl")
+    study = make_study(method, recipe={"bounds": {"norm_factor": 1.002}})
+    remote = make_engine(study, CallingChannel(make_sites(study, tmp_path)), tmp_path)
+    local = SequentialEngine(study.task, make_clients(method).clients, rules=study.recipe.rules)
+    server, refused = start_server(method, study.task, remote), []
+    for index in range(2):
+        first, second = (
+            engine.exchange(method, method.broadcast(server), index, study.site_names).bounds
+            for engine in (remote, local)
+        )
+        assert first.facts() == second.facts()
+        refused.append({*first.refused})
+        usual = dict.fromkeys(first.norms.last, torch.tensor(1e6))
+        remote.norms = local.norms = EarlierNorms({}, usual)
+    assert refused == [{"site-0"}, set()]
 
 
 def test_a_survey_that_claims_an_undeclared_class_is_refused(tmp_path: Path) -> None:

@@ -115,6 +115,13 @@ class Study:
     tables: dict[Part, tuple[PublishedTable, list[CellRun], Path]]
     took: dict[Path, list[float]] = field(default_factory=dict)  # seconds, by folder of a table
 
+    def to_run(self) -> list[CellRun]:
+        """What is waiting; a recipe that is in two tables is run once."""
+        first: dict[str, CellRun] = {}
+        for run in self.waiting():
+            first.setdefault(run.recipe.hash, run)
+        return [*first.values()]
+
     def waiting(self) -> Iterator[CellRun]:
         """Yield what is not finished: every table with the first seed, then with the next one."""
         for seed in SEEDS:
@@ -126,6 +133,16 @@ class Study:
         for part, (_, _, folder) in self.tables.items():
             if (stored := self.out / f"{part.file}_runs.csv").exists():
                 unpack(stored, folder)
+        self._share()
+
+    def _share(self) -> None:
+        """Copy results to the other tables that have the same recipe."""
+        runs = [run for _, own, _ in self.tables.values() for run in own]
+        finished = {run.recipe.hash: run for run in runs if run.is_finished}
+        for run in runs:
+            if not run.is_finished and run.recipe.hash in finished:
+                run.folder.path.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(finished[run.recipe.hash].folder.result, run.folder.result)
 
     def write(self) -> None:
         for part, (table, runs, folder) in self.tables.items():
@@ -138,6 +155,7 @@ class Study:
     def keep(self, run: CellRun, seconds: float) -> None:
         self.took.setdefault(_folder_of_table(run), []).append(seconds)
         shutil.rmtree(run.folder.checkpoints, ignore_errors=True)  # all of them would fill the disk
+        self._share()
         self.write()
 
     def likely_seconds(self, run: CellRun) -> float:
@@ -194,7 +212,7 @@ def run(options: argparse.Namespace) -> None:
 
     with tempfile.TemporaryDirectory() as scratch:
         study = planned(options, Path(scratch) / "runs")
-        waiting = list(study.waiting())
+        waiting = study.to_run()
         print(f"{len(waiting)} runs planned, {left():.0f} s left", flush=True)
         started: dict[Path, tuple[CellRun, float]] = {}
         again: set[Path] = set()

@@ -78,6 +78,35 @@ def test_runs_are_kept_and_only_the_missing_ones_are_run_by_the_next_command(
     assert capsys.readouterr().out.count("0 runs are missing") == 2
 
 
+def test_a_recipe_of_two_tables_is_run_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LADM alone of Table 7 has the queries that Table 8 calls fixed."""
+    few = ("data.train=200", "data.test=60", "method.training.steps=1")
+    parts = [
+        replace(each, data="digits", rounds=1, rows=row, settings=few)
+        for each, row in zip(PARTS[-2:], ("ladm", "fixed-etf"))
+    ]
+    monkeypatch.setattr(papers_tables, "PARTS", parts)
+    monkeypatch.setattr(papers_tables, "SEEDS", (0,))
+    submitted: list[str] = []
+
+    class Pool(InlinePool):
+        def submit(self, recipe: Recipe, folder: Path) -> None:
+            submitted.append(folder.name)
+            super().submit(recipe, folder)
+
+    monkeypatch.setattr(papers_tables, "RunPool", Pool)
+    run(options(tmp_path))
+    assert submitted == ["ladm--beta-0.5--seed0"]
+    kept = []
+    for part in parts:
+        with (tmp_path / "out" / f"{part.file}_runs.csv").open(newline="") as file:
+            kept.append([row["recipe_hash"] for row in csv.DictReader(file)])
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == 1
+
+
 def test_a_result_of_other_settings_is_not_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedquilt.core.atomic_files import write_bytes
@@ -19,11 +21,14 @@ from fedquilt.core.errors import UserError
 from fedquilt.core.parsed_text import UNREADABLE, parse_json
 from fedquilt.data.annotations import ANNOTATIONS
 from fedquilt.data.annotations.rules import Annotation
+from fedquilt.data.client_arrays import read_client_arrays, write_client_arrays
 from fedquilt.data.dataset import LabelView
 from fedquilt.data.partitions import PARTITIONS
 from fedquilt.data.partitions.partition import Assignment, Partition
 
 FORMAT = "fedquilt allocation 1"
+Numbers: TypeAlias = NDArray[np.unsignedinteger[Any]]
+
 ARRAYS = {"indices": "<i8", "known": "u1", "validation": "u1"}  # with the dtypes that are hashed
 
 
@@ -33,7 +38,7 @@ class Holding:
 
     name: str
     indices: Tensor  # (n,) int64
-    known: Tensor  # (n, C) bool
+    known: Tensor  # (n, C) bool; one row in memory where all rows are equal
     validation: Tensor | None = None  # (n,) bool: not trained on; None: the run does not validate
 
     def __post_init__(self) -> None:
@@ -49,6 +54,8 @@ class Holding:
         marks = self.validation
         if marks is not None and (marks.dtype, marks.shape) != (torch.bool, self.indices.shape):
             raise ValueError(f"validation of {self.name!r} must be bool, one for each image")
+        if len(self.known) > 1 and bool((self.known == self.known[0]).all()):
+            object.__setattr__(self, "known", self.known[0].clone().expand_as(self.known))
 
     @property
     def has_validation(self) -> bool:
@@ -90,28 +97,24 @@ class Allocation:
         # Tuples become lists now, so that a loaded allocation equals the saved one.
         object.__setattr__(self, "protocol", json.loads(_json(self.protocol)))
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """SHA-256 of the content; does not depend on the platform or on the order of keys."""
         digest = hashlib.sha256(self._header().encode())
-        for name, array in self._arrays().items():
-            digest.update(np.ascontiguousarray(array, dtype=ARRAYS[name]).tobytes())
+        for name, parts in self._arrays().items():
+            for part in parts:
+                digest.update(np.ascontiguousarray(part, dtype=ARRAYS[name]).data)
         return digest.hexdigest()
 
     def annotation_map(self) -> Tensor:
         """(K, C) bool: whether the client annotated the class in at least one image."""
         return torch.stack([holding.known.any(dim=0) for holding in self.holdings])
 
-    def positive_counts(self, labels: Tensor) -> Tensor:
-        """(K, C) int64: annotated positives per client; ``labels`` are those of the data set."""
-        return torch.stack(
-            [((labels[each.indices] == 1) & each.known).sum(dim=0) for each in self.holdings]
-        )
-
     def save(self, path: Path) -> None:
         """Write one ``.npz`` file of plain arrays, atomically."""
         content = io.BytesIO()
-        np.savez_compressed(content, header=self._header(), hash=self.hash, **self._arrays())
+        texts = {"header": self._header(), "hash": self.hash}
+        write_client_arrays(content, texts, self._arrays())
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, content.getvalue())
 
@@ -121,7 +124,13 @@ class Allocation:
         try:
             with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 header, stored = parse_json(str(file["header"])), str(file["hash"])
-                arrays = {name: file[name] for name in ARRAYS if name in file}
+                if header["format"] != FORMAT:
+                    raise ValueError(f"its format is {header['format']!r}, expected {FORMAT!r}")
+                arrays = {
+                    name: read_client_arrays(file.zip, name, header["sizes"])
+                    for name in ARRAYS
+                    if name in file
+                }
                 allocation = cls._from_arrays(header, arrays)
         except FileNotFoundError:
             raise UserError(
@@ -140,16 +149,12 @@ class Allocation:
         return allocation
 
     @classmethod
-    def _from_arrays(cls, header: Any, arrays: Mapping[str, Any]) -> Allocation:
-        if header["format"] != FORMAT:
-            raise ValueError(f"its format is {header['format']!r}, expected {FORMAT!r}")
-        if {sum(header["sizes"])} != {len(array) for array in arrays.values()}:
-            raise ValueError("its arrays do not have one row per image")
-        starts = np.cumsum(header["sizes"])[:-1]
-        per_client = {name: np.split(array, starts) for name, array in arrays.items()}
+    def _from_arrays(
+        cls, header: Any, arrays: Mapping[str, Iterator[NDArray[np.generic]]]
+    ) -> Allocation:
         holdings = tuple(
-            Holding(name, **{key: torch.tensor(rows[place]) for key, rows in per_client.items()})
-            for place, name in enumerate(header["names"])
+            Holding(name, **dict(zip(arrays, map(torch.tensor, parts))))
+            for name, *parts in zip(header["names"], *arrays.values(), strict=True)
         )
         return cls(holdings, tuple(header["classes"]), header["protocol"])
 
@@ -164,14 +169,28 @@ class Allocation:
             }
         )
 
-    def _arrays(self) -> dict[str, Any]:
-        """The clients' arrays, concatenated; ``validation`` only if the run validates."""
+    def _arrays(self) -> dict[str, list[NDArray[np.generic]]]:
+        """Each client's arrays; ``validation`` only if the run validates."""
         arrays = {}
         for name in ARRAYS:
             parts = [getattr(holding, name) for holding in self.holdings]
             if all(part is not None for part in parts):
-                arrays[name] = torch.cat(parts).cpu().numpy()
+                arrays[name] = [part.cpu().numpy() for part in parts]
         return arrays
+
+
+def label_counts(holdings: Sequence[Holding], labels: Tensor) -> tuple[Numbers, Numbers]:
+    """Return (K, C) annotated images and annotated positives; ``labels`` are of the data set.
+
+    They are in the smallest integers that hold them: there may be 51,414 clients and 1,628 classes.
+    """
+    largest = max(len(each.indices) for each in holdings)
+    shape = (len(holdings), labels.shape[1])
+    annotated, positives = (np.empty(shape, np.min_scalar_type(largest)) for _ in range(2))
+    for row, each in enumerate(holdings):
+        annotated[row] = each.known.sum(0).numpy()
+        positives[row] = ((labels[each.indices] == 1) & each.known).sum(0).numpy()
+    return annotated, positives
 
 
 def _json(value: object) -> str:

@@ -34,22 +34,17 @@ def by_annotation_status(
             f"found reports of the clients {sorted(report_of_client)} but annotations of "
             f"{sorted(annotated)}; give both for every client"
         )
-    averages: dict[tuple[int, tuple[bool, ...]], dict[str, float]] = {}
-
-    def over(report: Report, selected: tuple[bool, ...]) -> dict[str, float]:
-        """Average once for all clients that share a report and annotate the same classes."""
-        key = (id(report), selected)
-        if key not in averages:
-            averages[key] = report.over_classes(selected)
-        return averages[key]
-
+    found: dict[tuple[int, bytes], dict[str, dict[str, float]]] = {}
     clients = {}
     for client, report in report_of_client.items():
-        mask = tuple(annotated[client])
-        clients[client] = {
-            "annotated": over(report, mask),
-            "unannotated": over(report, tuple(not is_annotated for is_annotated in mask)),
-        }
+        mask = annotated[client]
+        key = (id(report), bytes(mask))  # clients that share a report and annotate the same classes
+        if key not in found:
+            found[key] = {
+                "annotated": report.over_classes(mask),
+                "unannotated": report.over_classes([not is_annotated for is_annotated in mask]),
+            }
+        clients[client] = found[key]
     kept = {
         status: _defined_values(client[status] for client in clients.values())
         for status in ("annotated", "unannotated")

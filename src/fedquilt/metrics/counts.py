@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias
 
 import torch
@@ -87,32 +87,69 @@ def predict(scores: Tensor, threshold: Threshold, strict: bool) -> Tensor:
 
     Of equal largest scores, the first class is predicted.
     """
+    return decide_by(scores, threshold, strict)(slice(None), scores)
+
+
+def decide_by(
+    scores: Tensor, threshold: Threshold, strict: bool
+) -> Callable[[slice, Tensor], Tensor]:
+    """Return what :func:`predict` does for some of the classes and their scores."""
     if isinstance(threshold, str):
         winner = scores.argmax(1, keepdim=True)
-        return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, winner, True)
+        classes = torch.arange(scores.shape[1], device=scores.device)
+        return lambda columns, _scores: winner == classes[columns]
     limit = torch.as_tensor(threshold, dtype=scores.dtype, device=scores.device)
     if limit.shape not in ((), scores.shape[1:]) or not limit.isfinite().all():
         raise UserError(
             f"threshold must be one finite number, or one for each of the {scores.shape[1]} "
             f"classes; found {threshold!r}"
         )
-    return scores > limit if strict else scores >= limit
+    limits, compare = limit.expand(scores.shape[1]), torch.gt if strict else torch.ge
+    return lambda columns, some: compare(some, limits[columns])
 
 
 def count_predictions(entries: Entries, predicted: Tensor) -> Counts:
     return Counts(
-        true_positives=(entries.positive & predicted).sum(dim=0),
-        false_positives=(entries.negative & predicted).sum(dim=0),
-        false_negatives=(entries.positive & ~predicted).sum(dim=0),
-        true_negatives=(entries.negative & ~predicted).sum(dim=0),
+        true_positives=_by_class(entries.positive & predicted),
+        false_positives=_by_class(entries.negative & predicted),
+        false_negatives=_by_class(entries.positive & ~predicted),
+        true_negatives=_by_class(entries.negative & ~predicted),
     )
 
 
-def subset_accuracy(entries: Entries, predicted: Tensor) -> Tensor:
-    """Share of samples without a wrong entry, among samples with known entries."""
-    wrong = (entries.positive & ~predicted) | (entries.negative & predicted)
-    has_known = entries.known.any(dim=1)
-    return _ratio((has_known & ~wrong.any(dim=1)).sum(), has_known.sum())
+def _by_class(entries: Tensor) -> Tensor:
+    """(C,) int64: how many are True. A sum would take 8 bytes of memory for each."""
+    return torch.stack([column.count_nonzero() for column in entries.T.contiguous()])
+
+
+def joined(counts: Sequence[Counts]) -> Counts:
+    """Return the counts of all classes, from those of some classes each."""
+    columns = {
+        each.name: [getattr(piece, each.name) for piece in counts] for each in fields(Counts)
+    }
+    return Counts(**{name: torch.cat(pieces) for name, pieces in columns.items()})
+
+
+@dataclass
+class WholeImages:
+    """Which samples have known entries, and a wrong one among them, in the classes so far."""
+
+    has_known: Tensor  # (N,) bool
+    has_wrong: Tensor
+
+    @classmethod
+    def of(cls, scores: Tensor) -> WholeImages:
+        nothing = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
+        return cls(nothing, nothing)
+
+    def add(self, entries: Entries, predicted: Tensor) -> None:
+        wrong = (entries.positive & ~predicted) | (entries.negative & predicted)
+        self.has_wrong = self.has_wrong | wrong.any(dim=1)
+        self.has_known = self.has_known | entries.known.any(dim=1)
+
+    def subset_accuracy(self) -> Tensor:
+        """Share of samples without a wrong entry, among samples with known entries."""
+        return _ratio((self.has_known & ~self.has_wrong).sum(), self.has_known.sum())
 
 
 def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:

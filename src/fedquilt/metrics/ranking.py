@@ -1,7 +1,8 @@
 """Ranking metrics: ROC-AUC and step-wise average precision, of each class and of all together.
 
-Scores are sorted in pieces, classes or ranges of scores, so that the memory this takes is bounded
-by a setting, however many images and classes there are.
+Positives and negatives are sorted apart, and each positive is looked up among the negatives. Scores
+are sorted in pieces, classes or ranges of scores, so that the memory this takes is bounded by a
+setting, however many images and classes there are.
 """
 
 from __future__ import annotations
@@ -9,26 +10,22 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedquilt.metrics.entries import Entries, read_entries
+from fedquilt.metrics.entries import Entries, blocks_of_rows, read_entries
 
-MEMORY_MB = 256
-ENTRY_BYTES = 80  # of memory while an entry is ranked
 SAMPLED = 4096  # scores for each range that scores are divided into
 SLACK = 1.25  # ranges of a sample's quantiles are not all of one size
-POSITIVE, NEGATIVE = 1, 2  # kinds of an entry, in the last bits of a sorted key; 0: not known
-KIND_BITS = np.uint64(2)
-AT_ONCE = 2**20  # entries that are compared with a range
+AT_ONCE = 2**18  # entries that are compared with a range
+LOOKED_UP = 2**16  # positives at a time
 
-Scores: TypeAlias = npt.NDArray[np.floating]
-Kinds: TypeAlias = npt.NDArray[np.uint8]
-Counts: TypeAlias = npt.NDArray[np.int64]
+Numbers: TypeAlias = npt.NDArray[Any]
 
 
 class RankingMetrics(NamedTuple):
@@ -38,158 +35,104 @@ class RankingMetrics(NamedTuple):
     ap: Tensor
 
 
-class StepCurve(NamedTuple):
-    """Counts at or above each distinct score of a class, highest first.
+@dataclass
+class Curve:
+    """What is known of one binary problem so far, from the highest scores down.
 
-    Tied samples form one step, at the last of them; the other positions gain nothing. Counts are
-    integers, so the result does not depend on the order of samples.
+    Counts are integers, so that they do not depend on the order of samples.
     """
 
-    true_positives: Counts  # (C, N), as the others
-    false_positives: Counts
-    gained_true: Counts  # since the step before
-    gained_false: Counts
+    positives: int = 0
+    negatives: int = 0
+    doubled_area: int = 0  # twice the number of pairs ranked rightly; a tie counts half
+    gain: float = 0.0  # of each positive the precision at its score, summed
 
-    def doubled_area(self) -> Tensor:
-        """(C,) int64: twice the number of pairs ranked rightly; a tie counts half."""
-        before = self.true_positives - self.gained_true
-        return torch.from_numpy(self.gained_false * (self.true_positives + before)).sum(dim=1)
+    def add(self, true: Numbers, false: Numbers) -> None:
+        """Add the scores of all positives and negatives of a range below those before.
 
-    def gained_precision(self, positives: int = 0, negatives: int = 0) -> Tensor:
-        """(C,) float64: the precision of each step times the positives that it adds.
-
-        So many positives and negatives score higher than all of these.
+        Both arrays are sorted in place.
         """
-        counted = self.true_positives + self.false_positives
-        counted += positives + negatives
-        np.maximum(counted, 1, out=counted)  # 0 / 1 before the first known entry
-        gains = (self.true_positives + positives) / counted
-        gains *= self.gained_true
-        return torch.from_numpy(gains).sum(dim=1)
+        true.sort()
+        false.sort()
+        right = 0
+        for first in range(0, len(true), LOOKED_UP):
+            some = true[first : first + LOOKED_UP]
+            below = np.searchsorted(false, some, "left")
+            right += int(below.sum()) + int(np.searchsorted(false, some, "right").sum())
+            reached = self.positives + len(true) - np.searchsorted(true, some, "left")
+            counted = reached + (self.negatives + len(false) - below)
+            self.gain += float((reached / counted).sum())
+        self._count(len(true), len(false), right)
+
+    def add_tied(self, true: int, false: int) -> None:
+        """Add so many positives and negatives of one score below those before."""
+        reached, counted = self.positives + true, self.positives + self.negatives + true + false
+        self.gain += true * reached / max(counted, 1)
+        self._count(true, false, true * false)
+
+    def _count(self, true: int, false: int, doubled_area: int) -> None:
+        self.doubled_area += doubled_area + 2 * self.positives * false
+        self.positives += true
+        self.negatives += false
 
 
-def rank_classes(entries: Entries, memory_mb: int = MEMORY_MB) -> RankingMetrics:
-    """Rank every class on its own, as many classes at a time as fit into ``memory_mb``."""
-    count, width = entries.scores.shape
-    at_once = max(1, _entries_in(memory_mb) // max(count, 1))
-    found = []
-    for first in range(0, width, at_once):
-        scores, kinds = _numbers(entries, slice(first, first + at_once))
-        curve = step_curve(scores.T, kinds.T)
-        sums = [torch.from_numpy((kinds == kind).sum(0)) for kind in (POSITIVE, NEGATIVE)]
-        found.append((curve.doubled_area(), curve.gained_precision(), *sums))
-    return _metrics(*map(torch.cat, zip(*found)))
+def rank_classes(entries: Entries) -> RankingMetrics:
+    """Rank every class on its own."""
+    scores = _plain(entries.scores.T.contiguous())
+    positive, negative = (each.T.cpu().numpy() for each in (entries.positive, entries.negative))
+    curves = []
+    for row, is_true, is_false in zip(scores, positive, negative):
+        curves.append(Curve())
+        curves[-1].add(row[is_true], row[is_false])
+    return _metrics(curves)
 
 
-def rank_together(entries: Entries, memory_mb: int = MEMORY_MB) -> RankingMetrics:
-    """Rank all classes as one binary problem, in ranges of scores that fit into ``memory_mb``."""
-    room = _entries_in(memory_mb)
-    scores, kinds = _numbers(entries, slice(None))
-    scores, kinds = scores.reshape(1, -1), kinds.reshape(1, -1)
-    sums = [torch.tensor([(kinds == kind).sum()]) for kind in (POSITIVE, NEGATIVE)]
-    if kinds.size > room:
-        return _metrics(*_rank_in_ranges(scores[0], kinds[0], room), *sums)
-    curve = step_curve(scores, kinds)
-    return _metrics(curve.doubled_area(), curve.gained_precision(), *sums)
+def rank_together(scores: Tensor, labels: Tensor, known: Tensor, room: int) -> RankingMetrics:
+    """Rank all classes as one binary problem, about ``room`` entries at once.
 
-
-def step_curve(scores: Scores, kinds: Kinds) -> StepCurve:
-    """Return the curves of scores and kinds of shape (C, N)."""
-    # Entries that are not known stay in the curve; neither positive nor negative, they add 0.
-    is_step, ordered = _ordered(scores, kinds)
-    true, false = (
-        np.cumsum(ordered == kind, axis=1, dtype=np.int64) for kind in (POSITIVE, NEGATIVE)
-    )
-    return StepCurve(true, false, *(_gained(each, is_step) for each in (true, false)))
-
-
-def _gained(counts: Counts, is_step: npt.NDArray[np.bool_]) -> Counts:
-    """Return what each step adds to the count at the step before; 0 where there is no step."""
-    latest = counts
-    if not is_step.all():  # counts never decrease, so the largest step so far is the latest
-        latest = np.maximum.accumulate(counts * is_step, axis=1)
-    gained = latest.copy()
-    gained[:, 1:] -= latest[:, :-1]
-    return gained
-
-
-def _ordered(scores: Scores, kinds: Kinds) -> tuple[npt.NDArray[np.bool_], Kinds]:
-    """Return where a step ends and the kind of each entry, by descending score.
-
-    Score and kind become one integer, of which numpy sorts several at a time; to sort positions
-    and then gather the kinds takes far longer.
+    The tensors are (N, C) and were checked by :func:`read_entries`.
     """
-    if scores.dtype == np.float64:  # too long for that
-        order = np.argsort(-scores, axis=1)
-        return (
-            _ends(np.take_along_axis(scores, order, axis=1)),
-            np.take_along_axis(kinds, order, axis=1),
-        )
-    bits = np.add(scores, 0.0, order="C", dtype=np.float32).view(np.uint32)  # -0.0 becomes 0.0
-    descending = np.where(bits >> 31, bits, ~bits & np.uint32(0x7FFF_FFFF))
-    keys = descending.astype(np.uint64)
-    keys <<= KIND_BITS
-    keys |= kinds
-    keys.sort(axis=1)
-    ordered = keys.astype(np.uint8) & np.uint8(3)
-    keys >>= KIND_BITS
-    return _ends(keys), ordered
-
-
-def _ends(ordered: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
-    is_step = np.ones(ordered.shape, dtype=np.bool_)
-    np.not_equal(ordered[:, :-1], ordered[:, 1:], out=is_step[:, :-1])
-    return is_step
-
-
-def _rank_in_ranges(scores: Scores, kinds: Kinds, room: int) -> tuple[Tensor, Tensor]:
-    """Return area and gain of one curve, from pieces of it that are sorted one after another."""
-    area, gain, positives, negatives = 0, 0.0, 0, 0
+    curve, table = Curve(), (scores, labels, known)
     for low, high in _ranges(scores, room):
-        inside, its_kinds = _between(scores, kinds, low, high)
-        true, false = (int((its_kinds == kind).sum()) for kind in (POSITIVE, NEGATIVE))
         if low == high:  # one step, which needs no sorting
-            area += false * (2 * positives + true)
-            gain += true * (positives + true) / max(positives + negatives + true + false, 1)
+            counts = [(len(true), len(false)) for true, false in _inside(low, high, *table)]
+            curve.add_tied(*map(sum, zip(*counts)))
         else:
-            curve = step_curve(inside[None], its_kinds[None])
-            area += int(curve.doubled_area()) + 2 * positives * false
-            gain += float(curve.gained_precision(positives, negatives))
-        positives, negatives = positives + true, negatives + false
-    return torch.tensor([area]), torch.tensor([gain], dtype=torch.float64)
+            curve.add(*map(np.concatenate, zip(*_inside(low, high, *table))))
+    return _metrics([curve])
 
 
-def _ranges(scores: Scores, room: int) -> Iterator[tuple[float, float]]:
+def _inside(low: float, high: float, *table: Tensor) -> Iterator[tuple[Numbers, Numbers]]:
+    """Yield the scores of a range, of positives and of negatives, a part of the table at a time."""
+    for rows in blocks_of_rows(table[0], AT_ONCE):
+        scores, labels, known = (_plain(each[rows]).reshape(-1) for each in table)
+        is_inside = scores == low if low == high else (scores >= low) & (scores < high)
+        places = np.flatnonzero(is_inside & known)
+        is_true = labels[places] == 1
+        yield scores[places[is_true]], scores[places[~is_true]]
+
+
+def _ranges(scores: Tensor, room: int) -> Iterator[tuple[float, float]]:
     """Yield ranges of scores, highest first: ``low <= score < high``, or one score, if equal.
 
     The quantiles of a sample divide them. A score that several quantiles have is so frequent that
     it is a range of its own.
     """
-    parts = math.ceil(SLACK * len(scores) / room)
-    drawn = np.random.default_rng(0).integers(len(scores), size=parts * SAMPLED)
-    sample = np.sort(scores[drawn])
-    places = np.linspace(0, len(sample) - 1, parts + 1)[1:-1].astype(np.int64)
     high = math.inf
-    for quantile, times in sorted(Counter(sample[places].tolist()).items(), reverse=True):
-        if times > 1:
-            yield float(np.nextafter(scores.dtype.type(quantile), np.inf)), high
-            yield quantile, quantile
-        else:
-            yield quantile, high
-        high = quantile
+    if scores.numel() > room:
+        parts = math.ceil(SLACK * scores.numel() / room)
+        drawn = np.random.default_rng(0).integers(scores.numel(), size=parts * SAMPLED)
+        rows, columns = map(torch.from_numpy, np.divmod(drawn, scores.shape[1]))
+        sample = np.sort(_plain(scores[rows.to(scores.device), columns.to(scores.device)]))
+        places = np.linspace(0, len(sample) - 1, parts + 1)[1:-1].astype(np.int64)
+        for quantile, times in sorted(Counter(sample[places].tolist()).items(), reverse=True):
+            if times > 1:
+                yield float(np.nextafter(sample.dtype.type(quantile), np.inf)), high
+                yield quantile, quantile
+            else:
+                yield quantile, high
+            high = quantile
     yield -math.inf, high
-
-
-def _between(scores: Scores, kinds: Kinds, low: float, high: float) -> tuple[Scores, Kinds]:
-    """Return the known entries of a range, read a part at a time."""
-    found = []
-    for first in range(0, len(scores), AT_ONCE):
-        some, its_kinds = scores[first : first + AT_ONCE], kinds[first : first + AT_ONCE]
-        inside = some == low if low == high else (some >= low) & (some < high)
-        places = np.flatnonzero(inside)
-        found.append((some[places], its_kinds[places]))
-    parts = tuple(zip(*found))
-    return np.concatenate(parts[0]), np.concatenate(parts[1])
 
 
 def roc_auc(scores: Tensor, labels: Tensor, known: Tensor) -> Tensor:
@@ -202,20 +145,22 @@ def average_precision(scores: Tensor, labels: Tensor, known: Tensor) -> Tensor:
     return rank_classes(read_entries(scores, labels, known)).ap
 
 
-def _numbers(entries: Entries, columns: slice) -> tuple[Scores, Kinds]:
-    """Return scores and kinds of some classes, (N, C); half precision becomes float32."""
-    scores = entries.scores[:, columns].cpu()
-    positive, negative = entries.positive[:, columns].cpu(), entries.negative[:, columns].cpu()
-    kinds = positive.to(torch.uint8) * POSITIVE + negative.to(torch.uint8) * NEGATIVE
-    wide = scores if scores.dtype == torch.float64 else scores.float()
-    return wide.detach().numpy(), kinds.numpy()
+def _plain(values: Tensor) -> Numbers:
+    """Return numbers of the host; those of half precision become float32."""
+    is_half = values.is_floating_point() and values.dtype != torch.float64
+    found: Numbers = (values.float() if is_half else values).detach().cpu().numpy()
+    return found
 
 
-def _entries_in(memory_mb: int) -> int:
-    return max(1, memory_mb * 2**20 // ENTRY_BYTES)
-
-
-def _metrics(areas: Tensor, gains: Tensor, positives: Tensor, negatives: Tensor) -> RankingMetrics:
+def _metrics(curves: list[Curve]) -> RankingMetrics:
     """Divide; 0 / 0 is NaN: an AUC without positives or negatives, an AP without positives."""
-    auc = areas.double() / (2 * positives * negatives).double()
-    return RankingMetrics(auc, gains / positives.double())
+    areas, pairs, positives = (
+        torch.tensor(column, dtype=torch.int64).double()
+        for column in (
+            [each.doubled_area for each in curves],
+            [2 * each.positives * each.negatives for each in curves],
+            [each.positives for each in curves],
+        )
+    )
+    gains = torch.tensor([each.gain for each in curves], dtype=torch.float64)
+    return RankingMetrics(areas / pairs, gains / positives)

@@ -9,6 +9,7 @@ from itertools import compress
 from math import isnan, nan
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError, nearest
@@ -25,14 +26,17 @@ from fedquilt.metrics.averaging import (
 from fedquilt.metrics.counts import (
     Counts,
     Threshold,
+    WholeImages,
     count_predictions,
-    predict,
-    subset_accuracy,
+    decide_by,
+    joined,
 )
-from fedquilt.metrics.entries import Entries, read_entries
-from fedquilt.metrics.ranking import MEMORY_MB, rank_classes, rank_together
+from fedquilt.metrics.entries import check_shapes, entries_by_classes
+from fedquilt.metrics.ranking import RankingMetrics, rank_classes, rank_together
 
 SELECTED_AVERAGES = ("macro_auc", "map", "bacc", "macro_f1")
+MEMORY_MB = 256
+ENTRY_BYTES = 40  # of memory while an entry is scored
 ROUNDING = 0.01  # averaged bfloat16 probabilities may exceed [0, 1] by this much
 
 
@@ -143,19 +147,27 @@ def score(  # noqa: PLR0913
         undefined: the same for AUC, AP and BACC; with ``"zero"`` only the undefined half of BACC
             is 0.
         predicted: (N, C) bool, the decisions; None: by ``threshold``.
-        memory_mb: for sorting scores, about; results differ in the last digits of ``overall_ap``.
+        memory_mb: of all that this takes, about, beside what it is given; ``overall_ap`` differs
+            in its last digits.
     """
     check_policies(zero_division, undefined)
-    entries = read_entries(probabilities, labels, known)
-    _check_classes_and_range(entries, classes)
-    if predicted is None:
-        predicted = predict(entries.scores, threshold, strict)
-    counts = count_predictions(entries, predicted)
-    per_class = _per_class(entries, counts, memory_mb)
+    check_shapes(probabilities, labels, known)
+    room, images = max(1, memory_mb * 2**20 // ENTRY_BYTES), WholeImages.of(probabilities)
+    decide = decide_by(probabilities, threshold, strict)
+    counted, ranked = [], []
+    for columns, entries in entries_by_classes(probabilities, labels, known, room):
+        called = decide(columns, entries.scores) if predicted is None else predicted[:, columns]
+        counted.append(count_predictions(entries, called))
+        ranked.append(rank_classes(entries))
+        images.add(entries, called)
+    _check_classes_and_range(probabilities, classes)
+    counts = joined(counted)
+    per_class = _per_class(RankingMetrics(*map(torch.cat, zip(*ranked))), counts)
     averages = class_averages(per_class, zero_division, undefined)
     averages["class_f1"] = _class_f1(averages, zero_division)
-    averages |= _overall(entries, counts, zero_division, undefined, memory_mb)
-    averages["subset_accuracy"] = subset_accuracy(entries, predicted).item()
+    together = rank_together(probabilities, labels, known, room)
+    averages |= _overall(together, counts.pooled(), zero_division, undefined)
+    averages["subset_accuracy"] = images.subset_accuracy().item()
     return Report(
         classes=tuple(classes),
         per_class=per_class,
@@ -166,23 +178,25 @@ def score(  # noqa: PLR0913
     )
 
 
-def _check_classes_and_range(entries: Entries, classes: Sequence[str]) -> None:
-    width = entries.scores.shape[1]
+def _check_classes_and_range(probabilities: Tensor, classes: Sequence[str]) -> None:
+    width = probabilities.shape[1]
     if len(classes) != width or len(set(classes)) != width:
         raise UserError(
             f"found {len(classes)} class names, {len(set(classes))} of them distinct, for {width} "
             "columns of probabilities; give each column its own name"
         )
-    outside = (entries.scores < -ROUNDING) | (entries.scores > 1 + ROUNDING)
-    if outside.any():
+    if not probabilities.numel():
+        return
+    low, high = probabilities.aminmax()
+    if low < -ROUNDING or high > 1 + ROUNDING:
+        outside = (probabilities < -ROUNDING) | (probabilities > 1 + ROUNDING)
         raise UserError(
             f"{int(outside.sum())} probabilities lie outside [0, 1], for example "
-            f"{entries.scores[outside][0].item()}; apply the sigmoid to logits first"
+            f"{probabilities[outside][0].item()}; apply the sigmoid to logits first"
         )
 
 
-def _per_class(entries: Entries, counts: Counts, memory_mb: int) -> dict[str, tuple[float, ...]]:
-    ranking = rank_classes(entries, memory_mb)
+def _per_class(ranking: RankingMetrics, counts: Counts) -> dict[str, tuple[float, ...]]:
     columns = {
         "auc": ranking.auc,
         "ap": ranking.ap,
@@ -198,14 +212,9 @@ def _per_class(entries: Entries, counts: Counts, memory_mb: int) -> dict[str, tu
 
 
 def _overall(
-    entries: Entries,
-    counts: Counts,
-    zero_division: ZeroDivision,
-    undefined: Undefined,
-    memory_mb: int,
+    ranking: RankingMetrics, pooled: Counts, zero_division: ZeroDivision, undefined: Undefined
 ) -> dict[str, float]:
     """Metrics of all classes as one binary problem; the policy "skip" gives NaN if undefined."""
-    ranking, pooled = rank_together(entries, memory_mb), counts.pooled()
     ranked = {"micro_auc": ranking.auc, "overall_ap": ranking.ap}
     divided = {
         "overall_precision": pooled.precision(),

@@ -245,13 +245,16 @@ def _save_annotation_map(allocation: Allocation, train: MultiLabelDataset, path:
 
 
 def annotation_map_of(allocation: Allocation, train: MultiLabelDataset) -> AnnotationMap:
-    """Return the annotation map of a run's clients."""
+    """Return the annotation map of a run's clients: of many the largest, and the sum of others."""
+    from fedquilt.data.allocation import label_counts
     from fedquilt.data.checks.annotation_map import AnnotationMap
+    from fedquilt.reports.annotation_picture import MAX_DRAWN_SITES
 
-    return AnnotationMap(
+    holdings = allocation.holdings
+    return AnnotationMap.of_largest(
         classes=allocation.classes,
-        sites=tuple(holding.name for holding in allocation.holdings),
-        images=tuple(len(holding.indices) for holding in allocation.holdings),
-        annotated=tuple(tuple(each.known.sum(0).tolist()) for each in allocation.holdings),
-        positives=tuple(map(tuple, allocation.positive_counts(train.labels).tolist())),
+        sites=[holding.name for holding in holdings],
+        images=[len(holding.indices) for holding in holdings],
+        counts=label_counts(holdings, train.labels),
+        most=MAX_DRAWN_SITES,
     )

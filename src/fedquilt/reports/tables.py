@@ -46,7 +46,7 @@ def class_rows(
             for metric in CLASS_METRICS
         }
         counts = {kind: int(first["per_class"][kind][place]) for kind in ("positives", "negatives")}
-        row = {"class": name, **metrics, **counts, "annotators": list(annotators[name])}
+        row = {"class": name, **metrics, **counts, "annotators": annotators[name]}
         rows.append(row | _intervals_of(intervals, place))
     return rows
 

@@ -170,7 +170,11 @@ def assess(
 
 def annotation_status(reports: Mapping[str, Report], allocation: Allocation) -> AnnotationStatus:
     """Return the models' averages on the classes that each client annotates, and on the others."""
-    annotated = {holding.name: holding.known.any(0).tolist() for holding in allocation.holdings}
+    masks: dict[bytes, list[bool]] = {}  # clients with the same share one
+    annotated = {}
+    for holding in allocation.holdings:
+        row = holding.known.any(0).numpy()
+        annotated[holding.name] = masks.setdefault(row.tobytes(), row.tolist())
     global_report = reports.get(GLOBAL)
     if global_report is not None:
         return by_annotation_status(global_report, annotated)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from fedquilt.core.atomic_files import write_bytes, write_json
 from fedquilt.core.errors import UserError
-from fedquilt.data.allocation import Holding
+from fedquilt.data.allocation import Holding, Numbers, label_counts
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.source import Splits
 from fedquilt.privacy.disclosure_report import LeavingPart, judged_parts, what_would_leave
@@ -19,26 +23,38 @@ from fedquilt.recipes.recipe import Recipe
 from fedquilt.runs.simulation import Simulation
 
 DATA_FILE = "data.json"  # in the run folder
+SITE_COUNTS = "tables/data_sites.npz"  # beside it, where sites x classes are many
+MAX_CELLS = 5000  # sites x classes that data.json holds
 MAX_CLIENTS = 12  # whose suppressed groups are listed; each costs a network's set-up
 
 
-def data_facts(recipe: Recipe, simulation: Simulation) -> dict[str, Any]:
-    """Return the content of data.json; nothing in it is about a single image or patient."""
+def write_data_facts(run: Path, recipe: Recipe, simulation: Simulation) -> None:
+    """Write ``data.json``, and of many sites and classes the counts by both beside it.
+
+    Nothing in them is about a single image or patient.
+    """
     holdings, splits = simulation.allocation.holdings, simulation.splits
     training = [holding.for_training() for holding in holdings]
-    parts = {"train": _part_facts(training, splits.train)}
+    counts = label_counts(training, splits.train.labels)
+    parts = {"train": _part_facts(training, splits.train, counts)}
     if any(holding.has_validation for holding in holdings):
         set_aside = [holding.for_validation() for holding in holdings]
-        parts["validation"] = _part_facts(set_aside, splits.train)
-    return {
+        validated = label_counts(set_aside, splits.train.labels)
+        parts["validation"] = _part_facts(set_aside, splits.train, validated)
+    facts = {
         "classes": list(simulation.task.classes),
         "image_shape": list(simulation.task.image_shape),
         "splits": parts | {"test": _test_facts(splits.test)},
         "patients_in_both": _shared_patients(training, splits.train, splits.test),
-        "sites": [_site_facts(each, splits.train) for each in training],
+        "sites": _site_facts(training, splits.train, counts),
         "leaving": _leaving(recipe, simulation),
         **missing_images(splits),
     }
+    write_json(run / DATA_FILE, facts)
+    if counts[0].size > MAX_CELLS:
+        (run / SITE_COUNTS).parent.mkdir(exist_ok=True)
+        sites = [each.name for each in training]
+        write_bytes(run / SITE_COUNTS, _packed(sites, simulation.task.classes, counts))
 
 
 def missing_images(splits: Splits) -> dict[str, int]:
@@ -46,16 +62,30 @@ def missing_images(splits: Splits) -> dict[str, int]:
     return {"missing_images": splits.missing_images} if splits.missing_images else {}
 
 
-def _part_facts(holdings: Sequence[Holding], data: MultiLabelDataset) -> dict[str, Any]:
+def _packed(sites: Sequence[str], classes: Sequence[str], counts: tuple[Numbers, Numbers]) -> bytes:
+    """Return an npz file of sites, classes, and annotated images and positives by both."""
+    content, (annotated, positives) = io.BytesIO(), counts
+    np.savez_compressed(
+        content,
+        sites=np.array(sites),
+        classes=np.array(classes),
+        annotated=annotated,
+        positives=positives,
+    )
+    return content.getvalue()
+
+
+def _part_facts(
+    holdings: Sequence[Holding], data: MultiLabelDataset, counts: tuple[Numbers, Numbers]
+) -> dict[str, Any]:
     """Count what clients hold; an image at two clients is one image, annotated twice."""
-    counts = [_label_counts(data.labels[each.indices], each.known) for each in holdings]
     rows = torch.cat([each.indices for each in holdings]).unique()
     return {
         "images": len(rows),
         "patients": _patient_count(data, rows),
         **{
-            name: [sum(column) for column in zip(*(each[name] for each in counts))]
-            for name in ("annotated", "positives")
+            name: each.sum(0, dtype=np.int64).tolist()
+            for name, each in zip(("annotated", "positives"), counts)
         },
     }
 
@@ -65,14 +95,8 @@ def _test_facts(data: MultiLabelDataset) -> dict[str, Any]:
     return {
         "images": len(data),
         "patients": _patient_count(data, rows),
-        **_label_counts(data.labels, data.known),
-    }
-
-
-def _label_counts(labels: Tensor, known: Tensor) -> dict[str, list[int]]:
-    return {
-        "annotated": known.sum(0).tolist(),
-        "positives": ((labels == 1) & known).sum(0).tolist(),
+        "annotated": data.known.sum(0).tolist(),
+        "positives": ((data.labels == 1) & data.known).sum(0).tolist(),
     }
 
 
@@ -97,13 +121,24 @@ def _shared_patients(
     return len(trained & set(test.groups))
 
 
-def _site_facts(holding: Holding, train: MultiLabelDataset) -> dict[str, Any]:
-    return {
-        "name": holding.name,
-        "images": len(holding.indices),
-        "patients": _patient_count(train, holding.indices),
-        **_label_counts(train.labels[holding.indices], holding.known),
-    }
+def _site_facts(
+    holdings: Sequence[Holding], train: MultiLabelDataset, counts: tuple[Numbers, Numbers]
+) -> list[dict[str, Any]]:
+    """Count what each site holds; by class too, unless there are many sites and classes."""
+    annotated, positives = counts
+    by_class: list[dict[str, Any]] = [{}] * len(holdings)
+    if annotated.size <= MAX_CELLS:
+        rows = zip(annotated.tolist(), positives.tolist())
+        by_class = [{"annotated": known, "positives": positive} for known, positive in rows]
+    return [
+        {
+            "name": holding.name,
+            "images": len(holding.indices),
+            "patients": _patient_count(train, holding.indices),
+            **own,
+        }
+        for holding, own in zip(holdings, by_class)
+    ]
 
 
 def _leaving(recipe: Recipe, simulation: Simulation) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from fedquilt.core.errors import UserError
 from fedquilt.core.own_code import remember
 from fedquilt.core.settings import read
 from fedquilt.data.allocation import Allocation
+from fedquilt.data.client_arrays import names_by_class
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.source import Source
 from fedquilt.data.sources import SOURCES
@@ -126,12 +127,9 @@ class Run:
     @property
     def annotators(self) -> dict[str, list[str]]:
         """For every class, the clients that annotated it for at least one image."""
-        columns = self.allocation.annotation_map().T.tolist()
         names = [holding.name for holding in self.allocation.holdings]
-        return {
-            label: [name for name, annotates in zip(names, column) if annotates]
-            for label, column in zip(self.classes, columns)
-        }
+        annotated = self.allocation.annotation_map().numpy()
+        return names_by_class(names, self.classes, annotated)
 
     def predict(
         self,

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from torch import Tensor
+
 from fedquilt.core.errors import UserError
 from fedquilt.core.settings import plain, read
 from fedquilt.core.tree import Weights
@@ -16,7 +18,6 @@ from fedquilt.data.sources import SOURCES
 from fedquilt.metrics.evaluation import Evaluation
 from fedquilt.models.spec import ModelSpec
 from fedquilt.recipes.recipe import Recipe
-from fedquilt.runs.assessment import GLOBAL
 from fedquilt.runs.run_folder import RunFolder
 from fedquilt.training.task import Task
 
@@ -38,6 +39,10 @@ def new_card(
     files: Mapping[str, str],
 ) -> Card:
     """Describe the models of a run; the folder holds its allocation already."""
+    allocation = Allocation.load(folder.partition)
+    by_anyone, by_client = allocation.annotation_map().any(0), {}
+    if recipe.method.own_classes_only:
+        by_client = {each.name: each.known.any(0) for each in allocation.holdings}
     return {
         "format": FORMAT,
         "classes": list(task.classes),
@@ -49,29 +54,21 @@ def new_card(
         "strict": recipe.evaluation.strict,
         "batch_size": recipe.evaluation.batch_size,
         "annotated": {
-            name: annotated_classes(folder, recipe, task, name, weights)
+            name: _annotated_classes(by_client.get(name, by_anyone), task, weights)
             for name, weights in models.items()
         },
         "files": dict(files),
     }
 
 
-def annotated_classes(
-    folder: RunFolder, recipe: Recipe, task: Task, name: str, weights: Weights
-) -> list[str]:
-    """Return the classes whose rows of this model were trained on somebody's annotations."""
-    allocation = Allocation.load(folder.partition)
-    annotates = allocation.annotation_map()
-    if name != GLOBAL and recipe.method.own_classes_only:
-        clients = [holding.name for holding in allocation.holdings]
-        annotates = annotates[clients.index(name)][None]
+def _annotated_classes(annotated: Tensor, task: Task, weights: Weights) -> list[str]:
+    """Return the annotated classes (C,) whose rows of this model were trained."""
     rows = [weights[entry] for entry in task.layout.head if entry in weights]
     return [
         label
-        for place, label in enumerate(task.classes)
+        for place, (label, is_annotated) in enumerate(zip(task.classes, annotated.tolist()))
         # A site may receive no row for a class; then it is zero.
-        if bool(annotates[:, place].any())
-        and (not rows or any(bool(entry[place].any()) for entry in rows))
+        if is_annotated and (not rows or any(bool(entry[place].any()) for entry in rows))
     ]
 
 

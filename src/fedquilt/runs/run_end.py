@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedquilt.core.atomic_files import write_json
 from fedquilt.core.tree import Weights
 from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.metrics import nan_to_none
@@ -25,7 +24,7 @@ from fedquilt.runs.assessment import (
     model_logits,
     samples_by_site,
 )
-from fedquilt.runs.data_summary import DATA_FILE, data_facts, missing_images
+from fedquilt.runs.data_summary import missing_images, write_data_facts
 from fedquilt.runs.fitted_decisions import (
     NOT_FITTED,
     Found,
@@ -98,7 +97,7 @@ class RunEnd:
         save_models(self.folder, self.recipe, self.simulation.task, served.models, served)
         store_decisions(self.folder, fitted, self._fit_last(served, trained))
         unlike = self._unlike_training(served.models)
-        write_json(self.folder.path / DATA_FILE, data_facts(self.recipe, self.simulation))
+        write_data_facts(self.folder.path, self.recipe, self.simulation)
         result = {
             "method": self.recipe.to_dict()["method"]["name"],
             "seed": self.recipe.seed,

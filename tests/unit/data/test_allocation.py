@@ -15,7 +15,7 @@ import torch
 from support.label_table import LabelTable
 
 from fedquilt.core.errors import UserError
-from fedquilt.data.allocation import Allocation, Holding, allocate
+from fedquilt.data.allocation import Allocation, Holding, allocate, label_counts
 from fedquilt.data.annotations.rules import Full, Listed, Missing, Recorded
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.dataset import LabelView, MultiLabelDataset
@@ -126,7 +126,10 @@ def test_a_masked_label_cannot_be_read_from_a_client() -> None:
 def test_positive_counts_are_of_annotated_entries() -> None:
     labels = torch.tensor([[1, 1], [1, 1], [0, 0], [0, 0], [1, 1]], dtype=torch.uint8)
     # north: images 4 (edema known) and 1 (both known); south: image 0 (mass known).
-    assert small_allocation().positive_counts(labels).tolist() == [[2, 1], [0, 1]]
+    annotated, positives = label_counts(small_allocation().holdings, labels)
+    assert annotated.tolist() == [[2, 1], [0, 1]]
+    assert positives.tolist() == [[2, 1], [0, 1]]
+    assert annotated.dtype == np.uint8  # K x C may be 51,414 x 1,628
 
 
 def test_a_class_without_annotator_is_refused() -> None:
@@ -262,11 +265,11 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "a.npz"
     small_allocation().save(path)
 
-    def broken(file: Any, **arrays: Any) -> None:
+    def broken(file: Any, texts: Any, arrays: Any) -> None:
         file.write(b"half")
         raise OSError("disk full")
 
-    monkeypatch.setattr(np, "savez_compressed", broken)
+    monkeypatch.setattr("fedquilt.data.allocation.write_client_arrays", broken)
     with pytest.raises(OSError, match="disk full"):
         small_allocation({"seed": 2}).save(path)
     assert Allocation.load(path).hash == small_allocation().hash

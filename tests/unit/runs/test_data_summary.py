@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.tiny_runs import tiny_settings
@@ -16,7 +17,8 @@ from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.source import Splits
 from fedquilt.recipes.recipe import recipe_from
 from fedquilt.reports.run_with_report import run as run_recipe
-from fedquilt.runs.data_summary import DATA_FILE, data_facts
+from fedquilt.runs import data_summary
+from fedquilt.runs.data_summary import DATA_FILE, SITE_COUNTS, write_data_facts
 from fedquilt.runs.simulation import simulate
 
 BLANK = 9
@@ -46,12 +48,18 @@ def facts(request: pytest.FixtureRequest, tmp_path: Any) -> dict[str, Any]:
         "annotation": {"name": "recorded"},
         **getattr(request, "param", {}),
     }
+    return written_facts(tmp_path, settings)
+
+
+def written_facts(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     recipe = recipe_from(tiny_settings("fedavg-pl", **settings))
     splits = Splits(
         train=dataset(TRAIN, ("p", "p", "q", "r", "s", "t"), "nnnsss"),
         test=dataset(TEST, ("u", "t"), "ns"),
     )
-    return data_facts(recipe, simulate(recipe, tmp_path, splits))
+    write_data_facts(folder, recipe, simulate(recipe, folder, splits))
+    found: dict[str, Any] = json.loads((folder / DATA_FILE).read_text(encoding="utf-8"))
+    return found
 
 
 def test_splits_are_counted_by_image_and_patient(facts: dict[str, Any]):
@@ -91,6 +99,26 @@ def test_sites_are_counted(facts: dict[str, Any]):
         {"name": "n", "images": 3, "patients": 2, "annotated": [3, 3], "positives": [2, 2]},
         {"name": "s", "images": 3, "patients": 3, "annotated": [3, 0], "positives": [1, 0]},
     ]
+
+
+def test_counts_of_many_sites_and_classes_are_a_table_beside_the_facts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    settings = {"partition": {"name": "natural", "by": "site"}, "annotation": RECORDED}
+    before = written_facts(tmp_path, settings)
+    assert not (tmp_path / SITE_COUNTS).exists()
+    monkeypatch.setattr(data_summary, "MAX_CELLS", 3)
+    after = written_facts(tmp_path, settings)
+    assert after["sites"] == [
+        {"name": "n", "images": 3, "patients": 2},
+        {"name": "s", "images": 3, "patients": 3},
+    ]
+    assert after | {"sites": before["sites"]} == before
+    with np.load(tmp_path / SITE_COUNTS, allow_pickle=False) as table:
+        assert table["sites"].tolist() == ["n", "s"]
+        assert table["classes"].tolist() == ["edema", "mass"]
+        assert table["annotated"].tolist() == [[3, 3], [3, 0]]
+        assert table["positives"].tolist() == [[2, 2], [1, 0]]
 
 
 def test_parts_of_a_message_are_listed_once(facts: dict[str, Any]):

@@ -6,8 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedquilt.core.shown_text import named_few
@@ -77,27 +80,49 @@ class AnnotationMap:
             positives=tuple(tuple(row[index] for index in kept) for row in self.positives),
         )
 
+    @classmethod
+    def of_largest(
+        cls,
+        classes: Sequence[str],
+        sites: Sequence[str],
+        images: Sequence[int],
+        counts: tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]],
+        most: int,
+    ) -> AnnotationMap:
+        """Return the map of the ``most`` largest sites, with the sums of all others behind them.
+
+        ``counts`` are annotated and positives, (S, C) each.
+        """
+        kept, others = list(range(len(sites))), []
+        if len(sites) > most + 1:
+            by_size = sorted(kept, key=lambda site: -images[site])
+            kept, others = sorted(by_size[:most]), by_size[most:]
+        rest = [others] if others else []
+        annotated, positives = (
+            tuple(
+                tuple(row)
+                for row in (
+                    *each[kept].tolist(),
+                    *(each[some].sum(0, dtype=np.int64).tolist() for some in rest),
+                )
+            )
+            for each in counts
+        )
+        return cls(
+            classes=tuple(classes),
+            sites=(*(sites[site] for site in kept), *(f"{len(some):,} others" for some in rest)),
+            images=(
+                *(images[site] for site in kept),
+                *(sum(images[site] for site in some) for some in rest),
+            ),
+            annotated=annotated,
+            positives=positives,
+        )
+
     def with_largest_sites(self, most: int) -> AnnotationMap:
         """Return the map of the ``most`` largest sites, with the sums of all others behind them."""
-        if len(self.sites) <= most + 1:
-            return self
-        by_size = sorted(range(len(self.sites)), key=lambda site: -self.images[site])
-        kept, others = sorted(by_size[:most]), by_size[most:]
-
-        def joined(counts: Counts) -> Counts:
-            rest = tuple(map(sum, zip(*(counts[site] for site in others))))
-            return (*(counts[site] for site in kept), rest)
-
-        return AnnotationMap(
-            classes=self.classes,
-            sites=(*(self.sites[site] for site in kept), f"{len(others):,} others"),
-            images=(
-                *(self.images[site] for site in kept),
-                sum(self.images[site] for site in others),
-            ),
-            annotated=joined(self.annotated),
-            positives=joined(self.positives),
-        )
+        counts = np.asarray(self.annotated), np.asarray(self.positives)
+        return self.of_largest(self.classes, self.sites, self.images, counts, most)
 
     def to_dict(self) -> dict[str, object]:
         return {

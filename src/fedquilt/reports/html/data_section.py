@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fedquilt.reports.html.findings import FEW, annotators_of
+from fedquilt.reports.html.findings import FEW
 from fedquilt.reports.html.formatting import count
 from fedquilt.reports.html.run_files import RunFiles
 
@@ -16,7 +16,7 @@ SPLITS = {"train": "training", "validation": "validation", "test": "test"}
 
 def data_section(run: RunFiles) -> dict[str, Any]:
     """Return the splits and the annotation map, as rows of text."""
-    facts, classes = run.data, list(annotators_of(run))
+    facts, classes = run.data, run.classes
     return {
         "splits": _split_rows(facts),
         "patients_in_both": facts.get("patients_in_both"),
@@ -54,7 +54,7 @@ def _annotation_map(run: RunFiles, classes: Sequence[str]) -> dict[str, Any]:
     sites = list(run.annotated)
     counts = {each["name"]: each for each in run.data.get("sites", ())}
     if len(sites) > MAX_SITES or len(sites) * len(classes) > MAX_CELLS:
-        return {"matrix": None, "totals": _totals(run, classes, counts), "sites": sites}
+        return {"matrix": None, "totals": _totals(run, classes), "sites": sites}
     columns = [
         {
             "name": site,
@@ -88,23 +88,17 @@ def _cell(annotates: bool, site: dict[str, Any] | None, place: int) -> dict[str,
     }
 
 
-def _totals(
-    run: RunFiles, classes: Sequence[str], counts: dict[str, dict[str, Any]]
-) -> list[dict[str, Any]]:
-    annotators = annotators_of(run)
+def _totals(run: RunFiles, classes: Sequence[str]) -> list[dict[str, Any]]:
+    trained = run.data.get("splits", {}).get("train", {})
     return [
         {
             "name": name,
-            "sites": f"{len(annotators[name])} of {len(run.annotated)}",
-            "positives": count(_sum(counts, "positives", place)),
-            "annotated": count(_sum(counts, "annotated", place)),
+            "sites": f"{len(run.annotators[name])} of {len(run.annotated)}",
+            "positives": count(trained["positives"][place] if trained else None),
+            "annotated": count(trained["annotated"][place] if trained else None),
         }
         for place, name in enumerate(classes)
     ]
-
-
-def _sum(counts: dict[str, dict[str, Any]], key: str, place: int) -> int | None:
-    return sum(site[key][place] for site in counts.values()) if counts else None
 
 
 def _rules(run: RunFiles) -> list[tuple[str, str]]:

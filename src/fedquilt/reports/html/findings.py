@@ -54,7 +54,7 @@ class Finding:
     ppv: Estimate = Estimate()
     npv: Estimate = Estimate()
     threshold: Threshold = Threshold(None, "")
-    annotators: tuple[str, ...] = ()
+    annotators: Sequence[str] = ()
 
     @property
     def fewest(self) -> int:
@@ -85,9 +85,8 @@ def findings_of(run: RunFiles) -> list[Finding]:
     reports = list(run.result.get("reports", {}).values())
     if not reports:
         return []
-    annotators = annotators_of(run)
     return [
-        _finding(run, place, name, reports, annotators.get(name, ()))
+        _finding(run, place, name, reports, run.annotators.get(name, ()))
         for place, name in enumerate(reports[0]["classes"])
     ]
 
@@ -100,20 +99,12 @@ def shown_intervals(run: RunFiles) -> Mapping[str, Any]:
     return found
 
 
-def annotators_of(run: RunFiles) -> dict[str, tuple[str, ...]]:
-    """Return, for every class, the sites that annotated it in at least one image."""
-    return {
-        name: tuple(site for site, annotates in run.annotated.items() if annotates[place])
-        for place, name in enumerate(run.classes)
-    }
-
-
 def _finding(
     run: RunFiles,
     place: int,
     name: str,
     reports: Sequence[Mapping[str, Any]],
-    annotators: tuple[str, ...],
+    annotators: Sequence[str],
 ) -> Finding:
     first, tables = reports[0]["per_class"], [report["per_class"] for report in reports]
     intervals = shown_intervals(run)

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.parsed_text import UNREADABLE, parse_json, parse_records
 from fedquilt.runs.audit_tables import AUDITS
 from fedquilt.runs.other_evaluations import EVALUATIONS
 from fedquilt.runs.result_tables import read_result
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 CARD_FILE = "card.json"
 
@@ -78,17 +82,17 @@ class RunFiles:
         """Who annotates what, read from partition.npz."""
         import numpy as np
 
+        from fedquilt.data.client_arrays import read_client_arrays
+
         path = self.path / "partition.npz"
         try:
             with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                header, known = parse_json(str(file["header"])), file["known"]
-            ends = np.cumsum(header["sizes"])
+                header = parse_json(str(file["header"]))
+                parts = read_client_arrays(file.zip, "known", header["sizes"])
+                annotated = np.stack([known.any(axis=0) for known in parts])
             return {
                 "classes": header["classes"],
-                "annotated": {
-                    name: known[end - size : end].any(axis=0).tolist()
-                    for name, size, end in zip(header["names"], header["sizes"], ends)
-                },
+                "annotated": dict(zip(header["names"], annotated, strict=True)),
             }
         except UNREADABLE as error:
             raise UserError(f"{path} cannot be read ({error}); {self._again}") from error
@@ -98,10 +102,20 @@ class RunFiles:
         return list(self._partition["classes"])
 
     @property
-    def annotated(self) -> dict[str, list[bool]]:
+    def annotated(self) -> dict[str, NDArray[np.bool_]]:
         """For every site, whether it annotated each class in at least one image."""
-        found: dict[str, list[bool]] = self._partition["annotated"]
+        found: dict[str, NDArray[np.bool_]] = self._partition["annotated"]
         return found
+
+    @cached_property
+    def annotators(self) -> dict[str, list[str]]:
+        """For every class, the sites that annotated it in at least one image."""
+        import numpy as np
+
+        from fedquilt.data.client_arrays import names_by_class
+
+        annotated = np.stack([*self.annotated.values()])
+        return names_by_class([*self.annotated], self.classes, annotated)
 
     @property
     def _again(self) -> str:

@@ -115,7 +115,7 @@ def _setting(run: RunFiles, tested: Mapping[str, int | None]) -> summary.Setting
     parts, served = facts.get("splits", {}), result.get("served", {})
     train, test = parts.get("train", {}), parts.get("test", tested)
     sites = facts.get("sites", ())
-    per_site = [sum(row) for row in run.annotated.values()]
+    per_site = [int(row.sum()) for row in run.annotated.values()]
     by_site = run.result.get("by_site") if not result.get("reports") else None
     if by_site:
         of_sites = list(by_site.get("part", {}).values())

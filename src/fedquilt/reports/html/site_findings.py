@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import fsum
 from typing import Any
 
-from fedquilt.reports.html.findings import Estimate, Finding, annotators_of, threshold_of
+from fedquilt.reports.html.findings import Estimate, Finding, threshold_of
 from fedquilt.reports.html.run_files import RunFiles
 
 Site = Mapping[str, Any]  # per_class of one site's report, and its intervals
@@ -17,7 +17,7 @@ def findings_at_sites(run: RunFiles) -> list[Finding]:
     by_site = run.result.get("by_site")
     if not by_site:
         return []
-    annotators, over_sites = annotators_of(run), by_site.get("auc_over_sites", {})
+    over_sites = by_site.get("auc_over_sites", {})
     sites = [
         {"per_class": report["per_class"], "intervals": by_site.get("intervals", {}).get(name, {})}
         for name, report in by_site["reports"].items()
@@ -35,7 +35,7 @@ def findings_at_sites(run: RunFiles) -> list[Finding]:
             sensitivity=_share(sites, "recall", "positives", place),
             specificity=_share(sites, "specificity", "negatives", place),
             threshold=threshold_of(run, name),
-            annotators=annotators.get(name, ()),
+            annotators=run.annotators.get(name, ()),
         )
         for place, name in enumerate(run.classes)
     ]

@@ -42,9 +42,9 @@ def test_classes_are_read_in_order_with_their_annotators(tmp_path: Path):
     folder = write_run_folder(tmp_path / "run", ("edema", "mass"), auc=[0.8, None])
     edema, mass = findings_of(RunFiles(folder))
     assert (edema.name, edema.auc, edema.ap) == ("edema", Estimate(0.8), Estimate(0.4))
-    assert (edema.positives, edema.negatives, edema.annotators) == (20, 100, ("south",))
+    assert (edema.positives, edema.negatives, edema.annotators) == (20, 100, ["south"])
     assert (mass.auc, mass.sensitivity) == (Estimate(), Estimate(0.75))
-    assert mass.annotators == ("north",)
+    assert mass.annotators == ["north"]
 
 
 def test_models_of_their_own_are_averaged_where_defined(tmp_path: Path):

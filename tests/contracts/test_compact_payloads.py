@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 import torch
 from support.engine_agreement import with_sgd
-from support.remote_sites import make_clients, make_study
+from support.remote_sites import make_clients
 from support.tiny_federation import Federation, make_method
 
 from fedquilt.core.aggregation_rules import AggregationRules
 from fedquilt.core.bounds import Bounds
 from fedquilt.core.compact_payload import PayloadOptions
-from fedquilt.core.errors import UserError
 from fedquilt.core.tree import byte_count, leaves, same_bits
 from fedquilt.engines.client_states import StatesInMemory
 from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
@@ -116,8 +115,3 @@ def test_what_a_network_calls_fixed_no_training_changes() -> None:
             server = _rounds(method, federation, federation.engine())[-1].server
             after = {name: server["weights"][name] for name in task.fixed_buffers}
             assert same_bits(after, task.fixed_buffers)
-
-
-def test_a_study_refuses_a_compact_payload() -> None:
-    with pytest.raises(UserError, match=r"\[payload\] is for simulations"):
-        make_study(make_method("fedavg"), recipe={"payload": {"numbers": "int8"}})

@@ -7,7 +7,7 @@ it: bounds judge, and ring sums add, what was decoded.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -17,7 +17,8 @@ from torch import Tensor
 from fedquilt.core.errors import UserError
 from fedquilt.core.payload import Mean, Update, over_leading_axes, weight_of
 from fedquilt.core.seeding import generator_for
-from fedquilt.core.tree import Tree, byte_count, flatten, unflatten
+from fedquilt.core.tree import SEPARATOR, Tree, byte_count, flatten, unflatten
+from fedquilt.core.update_checks import RefusedUpdate
 
 Numbers: TypeAlias = Literal["float32", "bfloat16", "int8"]
 CHANGES = ("body", "head", "spare_rows")  # the parts that are changes of weights
@@ -60,28 +61,71 @@ def compacted(
         options: how to encode.
         names: of the seed that rounding draws from, such as run, round and client.
     """
+    found, left = dict(update), dict[str, Tree]()
+    for name, made in _compact_parts(update, unsent, options, *names):
+        found[name] = made.decoded
+        left |= {name: made.lost} if made.lost else {}
+    return found, left
+
+
+def encoded_update(
+    update: Update, unsent: Tree, options: PayloadOptions, *names: int | str
+) -> tuple[Update, dict[str, Tree]]:
+    """Return the update as it travels, where :func:`compacted` returns what it is decoded to."""
+    found, left = dict(update), dict[str, Tree]()
+    for name, made in _compact_parts(update, unsent, options, *names):
+        found[name] = made.encoded
+        left |= {name: made.lost} if made.lost else {}
+    return found, left
+
+
+def decoded_update(update: Update, expected: Update, options: PayloadOptions) -> Update:
+    """Return an update that travelled as :func:`encoded_update` made it.
+
+    Raise RefusedUpdate if it is not what the options make of an update like ``expected``.
+    """
+    found = dict(update)
+    for name in CHANGES:
+        part, like = update.get(name), expected.get(name)
+        if isinstance(part, Mean) and isinstance(like, Mean):
+            value = _decoded_value(part.value, like.value, options, name)
+            found[name] = replace(part, value=value, sent_bytes=byte_count(part.value))
+    return found
+
+
+@dataclass(frozen=True)
+class _Compacted:
+    """A part as it travels, what the server makes of it, and what was lost of it."""
+
+    encoded: Mean
+    decoded: Mean
+    lost: Tree
+
+
+def _compact_parts(
+    update: Update, unsent: Tree, options: PayloadOptions, *names: int | str
+) -> Iterator[tuple[str, _Compacted]]:
     assert isinstance(unsent, Mapping)
-    found, left = dict(update), {}
     for name in CHANGES:
         part = update.get(name)
         if isinstance(part, Mean):
             draws = generator_for(*names, "payload", name)
-            found[name], lost = _compact_part(part, unsent.get(name, {}), options, draws)
-            if options.error_feedback and lost:
-                left[name] = unflatten(lost)
-    return found, left
+            yield name, _compact_part(part, unsent.get(name, {}), options, draws)
+
+
+def is_encoded(leaf: Tensor) -> bool:
+    return leaf.numel() >= LEAST and leaf.dtype == torch.float32
 
 
 def _compact_part(
     part: Mean, unsent: Tree, options: PayloadOptions, draws: torch.Generator
-) -> tuple[Mean, dict[str, Tensor]]:
-    """Return the decoded part with the bytes of the encoded one, and what was lost by leaf."""
+) -> _Compacted:
     weight = weight_of(part)
-    before, decoded, lost, sent = flatten(unsent), {}, {}, 0
+    before, decoded, lost = flatten(unsent), {}, {}
+    travels: dict[str, Tensor] = {}
     for path, leaf in flatten(part.value).items():
-        if leaf.numel() < LEAST or leaf.dtype != torch.float32:
-            decoded[path] = leaf
-            sent += leaf.nbytes
+        if not is_encoded(leaf):
+            decoded[path] = travels[path] = leaf
             continue
         wanted = leaf + before[path].to(leaf.device) if path in before else leaf
         # A row without weight counts nowhere: it must not take the place of others, nor be kept.
@@ -89,9 +133,66 @@ def _compact_part(
         wanted = torch.where(counts, wanted, torch.zeros_like(wanted))
         encoded = encode(wanted, options, draws)
         decoded[path] = decode(encoded, wanted)
-        lost[path] = wanted - decoded[path]
-        sent += byte_count(encoded)
-    return replace(part, value=unflatten(decoded), sent_bytes=sent), lost
+        travels |= {_below(path, key): each for key, each in encoded.items()}
+        if options.error_feedback:
+            lost[path] = wanted - decoded[path]
+    sent = sum(each.nbytes for each in travels.values())
+    return _Compacted(
+        encoded=replace(part, value=unflatten(travels)),
+        decoded=replace(part, value=unflatten(decoded), sent_bytes=sent),
+        lost=unflatten(lost),
+    )
+
+
+def _decoded_value(value: Tree, like: Tree, options: PayloadOptions, where: str) -> Tree:
+    """Decode what was agreed to be encoded; all else is left to the check of the update."""
+    flat = flatten(value)
+    for path, leaf in flatten(like).items():
+        if is_encoded(leaf):
+            below = [name for name in flat if name.startswith(_below(path, ""))]
+            found = {name.removeprefix(_below(path, "")): flat.pop(name) for name in below}
+            _check_encoded(found, leaf, options, f"part {where!r}, {path!r}")
+            flat[path] = decode(found, leaf)
+    decoded: Tree = unflatten(flat)
+    return decoded
+
+
+def _check_encoded(
+    found: Mapping[str, Tensor], like: Tensor, options: PayloadOptions, where: str
+) -> None:
+    """Raise RefusedUpdate unless these tensors have the form that :func:`encode` gives them."""
+    given = {key: (each.dtype, tuple(each.shape)) for key, each in found.items()}
+    if given != _form(like, options):
+        raise RefusedUpdate(
+            f"{where}: its encoding is not the agreed one; found {given}, expected "
+            f"{_form(like, options)}"
+        )
+    if options.top_share < 1:
+        places, length = _unpacked(found, like.numel()), like.numel()
+        if len(places) != len(found["numbers"]) or bool((places[1:] <= places[:-1]).any()):
+            raise RefusedUpdate(f"{where}: the places of its changes are not as many, or repeated")
+        if not 0 <= int(places[0]) <= int(places[-1]) < length:
+            raise RefusedUpdate(f"{where}: the place of a change is not in 0..{length - 1}")
+
+
+def _form(like: Tensor, options: PayloadOptions) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    """Return the dtypes and shapes in which a tensor like this one travels."""
+    length, shape = like.numel(), tuple(like.shape)
+    places: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
+    if options.top_share < 1:
+        shape = (math.ceil(options.top_share * length),)
+        octets = math.ceil(length / 8)
+        if 4 * shape[0] <= octets:
+            places = {"places": (torch.int32, shape)}
+        else:
+            places = {"chosen": (torch.uint8, (octets,))}
+    scale = {"scale": (torch.float32, shape[:1] if len(shape) > 1 else ())}
+    dtype = getattr(torch, options.numbers)
+    return {"numbers": (dtype, shape), **(scale if options.numbers == "int8" else {}), **places}
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}{SEPARATOR}{name}" if path else name
 
 
 def encode(leaf: Tensor, options: PayloadOptions, draws: torch.Generator) -> dict[str, Tensor]:

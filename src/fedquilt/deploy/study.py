@@ -12,7 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from fedquilt.core.compact_payload import AS_THEY_ARE
 from fedquilt.core.errors import UserError, nearest
 from fedquilt.core.parsed_text import parse_table
 from fedquilt.core.settings import added, plain, read
@@ -20,6 +19,7 @@ from fedquilt.core.shown_text import shown
 from fedquilt.data.images.decoding import Fit
 from fedquilt.deploy.secure.terms import FewAnnotators, SumTerms
 from fedquilt.deploy.study_rules import Rules
+from fedquilt.models.class_names.text_vectors import FINER_NAMES, HASHED, SETTING
 from fedquilt.privacy.sent_parts import check_can_be_summed
 from fedquilt.recipes.recipe import Recipe, read_settings, recipe_from
 from fedquilt.reports.html.card import Card
@@ -211,15 +211,27 @@ class Study:
             )
         if self.recipe.privacy.training:
             check_private_training(method, self.task)
-        if self.recipe.payload != AS_THEY_ARE:
-            raise UserError(
-                "[payload] is for simulations: what sites of a study send is agreed number by "
-                "number; leave the table out"
-            )
+        self._check_payload()
         if self.recipe.robust.alarm is not None and not self.evaluate_on_server:
             raise UserError(
                 "robust.alarm needs images that the server can test on: set evaluate_on_server = "
                 "true and name them in recipe.data, or leave robust.alarm out"
+            )
+
+    def _check_payload(self) -> None:
+        payload, settings = self.recipe.payload, self.task.model.head_settings
+        if self.is_secure and payload.is_lossy:
+            raise UserError(
+                "payload.numbers and payload.top_share save nothing with summation = 'secure': a "
+                "masked number takes 8 bytes whatever it was; leave them out, or use 'plain' or "
+                "'ring'"
+            )
+        encoder = settings.get(SETTING, HASHED)
+        if not payload.send_fixed and (encoder != HASHED or FINER_NAMES in settings):
+            raise UserError(
+                f"payload.send_fixed = false: the sites build the text vectors themselves, and "
+                f"have no files for text_encoder {encoder!r}; use {HASHED!r} without finer_names, "
+                "or send them"
             )
 
     def _check_summation(self) -> None:

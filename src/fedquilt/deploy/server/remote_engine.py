@@ -39,6 +39,7 @@ from fedquilt.deploy.study import Study
 from fedquilt.privacy.sent_parts import example_data
 from fedquilt.training.agreed_bounds import round_bounds, round_rule
 from fedquilt.training.agreed_scales import round_scales, survey_scales
+from fedquilt.training.fixed_buffers import with_fixed, without_fixed
 from fedquilt.training.method import Method, State
 from fedquilt.training.rounds import expected_update
 from fedquilt.training.task import Task
@@ -93,7 +94,7 @@ class RemoteEngine:
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
     ) -> Totals:
         self.last_validation = ExchangeReport()
-        expected = expected_update(method, payload, cohort[0], self._task)
+        expected = expected_update(method, with_fixed(payload, self._task), cohort[0], self._task)
         scales = round_scales(
             self._study.recipe.rules,
             method,
@@ -164,7 +165,7 @@ class RemoteEngine:
                 return self._requests(kind, payload, round_index, sites, facts)
             return dict.fromkeys(sites, self._packed(kind, EVERY_SITE, round_index, {}, facts))
 
-        sent = _by_site(payload, cohort)
+        sent = _by_site(without_fixed(payload, self._task), cohort)
         wanted = WantedSum(
             summed=summed,
             round_index=round_index,
@@ -200,7 +201,7 @@ class RemoteEngine:
         further: Mapping[str, Any] = MappingProxyType({}),
     ) -> dict[str, bytes]:
         """Pack one message for all sites, or one each if the broadcast differs between sites."""
-        names, trees = sorted(cohort), _by_site(payload, cohort)
+        names, trees = sorted(cohort), _by_site(without_fixed(payload, self._task), cohort)
         digests = {name: tree_digest(tree) for name, tree in trees.items()}
         self._broadcasts.record(round_index, digests)
         packed = {
@@ -270,6 +271,8 @@ class RemoteEngine:
         }
         if kind in (TRAIN, VALIDATE, END):
             facts["lineage"] = self._broadcasts.lineage(site, round_index).to_fact()
+            if self._task.layout.fixed:
+                facts["fixed"] = tree_digest(self._task.fixed_buffers)
         return pack(Message(facts, payload))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from fedquilt.core.bounds import RoundBounds
+from fedquilt.core.compact_payload import decoded_update
 from fedquilt.core.fixed_point import Scales
 from fedquilt.core.payload import Update
 from fedquilt.core.robust import RobustRound
@@ -142,7 +143,10 @@ class Replies:
         check_reply_facts(message, self.study.hash, site, self.kind, self.round_index)
         if self.kind in (SURVEY, TRAIN):
             self.images.declare(site, message.facts.get("images"))
-        return update_of(message)
+        update, options = update_of(message), self.study.recipe.payload
+        if self.kind == TRAIN and options.is_lossy:
+            return decoded_update(update, self.expected, options)
+        return update
 
     def _add(self, site: str, update: Update) -> None:
         if site not in self.study.site_names:

@@ -37,6 +37,7 @@ from fedquilt.deploy.protocol.messages import (
 from fedquilt.deploy.secure.site_half import RefusedSum
 from fedquilt.deploy.shared_thresholds import fits_at_sites, from_tensors, reports_at_sites
 from fedquilt.deploy.site.answers import RefusedRequest
+from fedquilt.deploy.site.compact_payload import SitePayload
 from fedquilt.deploy.site.data import SiteData
 from fedquilt.deploy.site.judge import SiteJudge
 from fedquilt.deploy.site.masked_update import round_vector, survey_vector
@@ -79,6 +80,7 @@ class SiteClient:
         self._transforms = (self._policy,)
         # The server sends all weights, so a site does not need the pretrained file.
         self._task = replace(study.task, model=study.task.model.for_loading())
+        self._payload = SitePayload(study)
         self._workspace = replace(Workspace.of(self._task, torch.device(device)), draws=SystemNoise)
         self._network = NetworkCheck(self._task)
         self._judge = SiteJudge(
@@ -159,8 +161,8 @@ class SiteClient:
             message, self._data_hash, lambda: survey_vector(study, self._data.name, answer)
         )
 
-    def _admit(self, message: Message) -> str:
-        """Record the broadcast and return its hash.
+    def _admit(self, message: Message) -> tuple[Message, str]:
+        """Record the broadcast; return it with what does not travel, and the hash of what did.
 
         Raise RefusedRequest unless it follows from those before.
         """
@@ -171,12 +173,13 @@ class SiteClient:
             self._audit_log.record(
                 "went back", study=self._study.hash, to_round=each.to_round, reason=each.reason
             )
-        norm = self._network.check(message.tree, self._answers.so_far.norm)
+        whole = self._payload.completed(message)
+        norm = self._network.check(whole.tree, self._answers.so_far.norm)
         self._answers.record(lineage, index, digest, norm, kind=message.facts["kind"])
-        return digest
+        return whole, digest
 
     def _train(self, message: Message) -> Answer:
-        digest = self._admit(message)
+        message, digest = self._admit(message)
         if self._secure is None:
             return _open(self._trained(message, digest))
         study, name, index = self._study, self._data.name, message.facts["round"]
@@ -199,7 +202,8 @@ class SiteClient:
 
         def release(update: Update) -> Update:
             update = apply_transforms(self._transforms, method, self._data, kept["method"], update)
-            self._states.keep(round_index, kept)
+            update, left = self._payload.encoded(self._data.name, update, before, round_index)
+            self._states.keep(round_index, kept | left)
             self._keep_model(message, kept)
             return update
 
@@ -208,7 +212,7 @@ class SiteClient:
     def _validate(self, message: Message) -> Answer:
         """Judge the network received; its round is done, so the site keeps no new state."""
         self._judge.require_validation_allowed()
-        self._admit(message)
+        message, _ = self._admit(message)
         model = self._model_in(message, {})
         if model is None:
             raise RefusedRequest("every site of this study has its own model and judges it alone")
@@ -216,7 +220,7 @@ class SiteClient:
 
     def _end(self, message: Message) -> Answer:
         """Update the site's model from the final broadcast; the reply is empty."""
-        self._admit(message)
+        message, _ = self._admit(message)
         if self._model_in(message, {}) is None:  # it has a part that only this site has
             self._keep_model(message, self._states.before(message.facts["round"]))
         else:  # perhaps of an early round, whose state is no longer kept

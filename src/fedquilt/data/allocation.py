@@ -54,7 +54,9 @@ class Holding:
         marks = self.validation
         if marks is not None and (marks.dtype, marks.shape) != (torch.bool, self.indices.shape):
             raise ValueError(f"validation of {self.name!r} must be bool, one for each image")
-        if len(self.known) > 1 and bool((self.known == self.known[0]).all()):
+        if len(self.known) < 2 or self.known.stride(0) == 0:
+            return
+        if bool((self.known == self.known[0]).all()):
             object.__setattr__(self, "known", self.known[0].clone().expand_as(self.known))
 
     @property
@@ -67,8 +69,9 @@ class Holding:
 
     def for_validation(self) -> Holding:
         """The images to validate on, perhaps none."""
-        nothing = torch.zeros(len(self.indices), dtype=torch.bool)
-        return self._where(nothing if self.validation is None else self.validation)
+        if self.validation is None:
+            return Holding(self.name, self.indices[:0], self.known[:0])
+        return self._where(self.validation)
 
     def _where(self, kept: Tensor) -> Holding:
         return Holding(self.name, self.indices[kept], self.known[kept])

@@ -10,13 +10,15 @@ import io
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from fedquilt.core.atomic_files import write_bytes, write_json
 from fedquilt.core.errors import UserError
 from fedquilt.core.parsed_text import UNREADABLE, parse_json
+
+Place: TypeAlias = tuple[str, ...]  # names that lead to a leaf
 
 LARGE = 5000  # numbers; with more, they are written as a table
 PLACES = (("annotation_status", "clients"), ("by_site", "reports"), ("by_site", "intervals"))
@@ -29,10 +31,13 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
     small = dict(result)
     for block, name in PLACES:
         rows = small.get(block, {}).get(name)
-        if rows and len(rows) * _size(next(iter(rows.values()))) > LARGE and _is_table(rows):
+        if not rows or len(rows) * _size(next(iter(rows.values()))) <= LARGE:
+            continue
+        columns = _columns(rows)
+        if _is_table(columns, len(rows)):
             file = f"tables/{block}_{name}.npz"
             (path.parent / "tables").mkdir(exist_ok=True)
-            write_bytes(path.parent / file, pack(rows))
+            write_bytes(path.parent / file, _packed(list(rows), columns))
             small[block] = {**small[block], name: {TABLE: file}}
     write_json(path, small)
 
@@ -58,17 +63,17 @@ def with_tables(result: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return whole
 
 
-def pack(rows: Mapping[str, Any]) -> bytes:
-    """Return rows of equal structure as an npz file: an array for every number or list of them."""
-    columns = {path: [leaf for _, leaf in found] for path, found in _columns(rows).items()}
+def _packed(names: list[str], columns: Mapping[Place, list[Any]]) -> bytes:
+    """Return an npz file of rows of equal structure: an array for every number or list of them."""
     same, arrays = {}, {}
-    for path, values in columns.items():
+    written = {json.dumps(path): values for path, values in columns.items()}
+    for path, values in written.items():
         if all(value == values[0] for value in values):
             same[path] = values[0]
         else:
             arrays[path] = np.array([_numbers(value) for value in values], dtype=np.float64)
-    kinds = {path: "int" if _is_whole(columns[path]) else "float" for path in arrays}
-    header = {"rows": list(rows), "paths": list(columns), "same": same, "kinds": kinds}
+    kinds = {path: "int" if _is_whole(written[path]) else "float" for path in arrays}
+    header = {"rows": names, "paths": list(written), "same": same, "kinds": kinds}
     file = io.BytesIO()
     named: dict[str, Any] = {f"column_{n}": array for n, array in enumerate(arrays.values())}
     np.savez_compressed(file, header=np.array(json.dumps(header)), **named)
@@ -76,35 +81,35 @@ def pack(rows: Mapping[str, Any]) -> bytes:
 
 
 def unpack(path: Path) -> dict[str, Any]:
-    """Return the rows that :func:`pack` was given."""
+    """Return the rows that were written as a table."""
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             header = parse_json(str(file["header"]))
             arrays = {name: file[f"column_{number}"] for number, name in enumerate(header["kinds"])}
+        rows: dict[str, Any] = {row: {} for row in header["rows"]}
+        for name in header["paths"]:
+            values = [header["same"].get(name)] * len(rows)
+            if name in arrays:
+                values = _plain(arrays[name].tolist(), header["kinds"][name])
+            *parents, key = parse_json(name)
+            for branch, value in zip(rows.values(), values, strict=True):
+                for parent in parents:
+                    branch = branch.setdefault(parent, {})
+                branch[key] = value
     except UNREADABLE as error:
         raise UserError(
             f"{path} is damaged or missing ({error}); "
             f"write it again with: fedquilt run --out {path.parent.parent} --resume"
         ) from error
-    lists = {name: _plain(array.tolist(), header["kinds"][name]) for name, array in arrays.items()}
-    rows: dict[str, Any] = {}
-    for number, row in enumerate(header["rows"]):
-        rows[row] = {}
-        for name in header["paths"]:
-            *parents, key = parse_json(name)
-            branch = rows[row]
-            for parent in parents:
-                branch = branch.setdefault(parent, {})
-            branch[key] = lists[name][number] if name in lists else header["same"][name]
     return rows
 
 
-def _columns(rows: Mapping[str, Any]) -> dict[str, list[tuple[str, Any]]]:
-    """Return by path, written as JSON, the leaf of every row."""
-    columns: dict[str, list[tuple[str, Any]]] = {}
-    for row, tree in rows.items():
+def _columns(rows: Mapping[str, Any]) -> dict[Place, list[Any]]:
+    """Return by path the leaf of every row that has one."""
+    columns: dict[Place, list[Any]] = {}
+    for tree in rows.values():
         for path, leaf in _leaves(tree, ()):
-            columns.setdefault(json.dumps(path), []).append((row, leaf))
+            columns.setdefault(path, []).append(leaf)
     return columns
 
 
@@ -116,11 +121,10 @@ def _leaves(tree: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
         yield path, list(tree) if isinstance(tree, tuple) else tree
 
 
-def _is_table(rows: Mapping[str, Any]) -> bool:
+def _is_table(columns: Mapping[Place, list[Any]], rows: int) -> bool:
     """Whether all rows have the same paths, and numbers of the same shape where they differ."""
-    for found in _columns(rows).values():
-        values = [leaf for _, leaf in found]
-        if len(values) != len(rows):
+    for values in columns.values():
+        if len(values) != rows:
             return False
         if all(value == values[0] for value in values):
             continue

@@ -61,17 +61,19 @@ def simulate(
         )
         for each in holdings
     }
-    validation = {
-        each.name: ClientData.of(splits.train, each.for_validation(), secret) for each in holdings
-    }
+    validation = {}
+    if any(each.has_validation for each in holdings):
+        validation = {
+            each.name: ClientData.of(splits.train, each.for_validation(), secret)
+            for each in holdings
+        }
     _, *shape = splits.train.images.shape
     task = recipe.task(splits.train.classes, clients, (shape[0], shape[1], shape[2]))
     if recipe.privacy.training:
         check_private_training(recipe.method, task)
     if is_own(task.model.backbone_name):
         check_features(task.model.backbone_name, task.build_network().backbone, task.image_shape)
-    validates = any(map(len, validation.values()))
-    return Simulation(splits, allocation, clients, task, validation if validates else {})
+    return Simulation(splits, allocation, clients, task, validation)
 
 
 def _visible_holdings(

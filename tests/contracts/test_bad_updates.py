@@ -216,7 +216,7 @@ def test_a_row_of_a_class_the_site_does_not_annotate_is_refused(name: str) -> No
         assert weight[[0, 2]].sum() == 0
         weight[2] = 5.0
         grown = {**good, part: Mean(bad.value, weight)}
-        assert_refused(name, grown, f"{part!r}: it has weight in 1 classes .*: number 2")
+        assert_refused(name, grown, f"{part!r}: it has weight in 1 class .*: number 2")
 
 
 def assert_refused(name: str, bad: Update, reason: str) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from fedquilt.cli.console import print_json, print_line, results, say
 from fedquilt.cli.options import DEFAULT_CACHE, AsJson, Cache
+from fedquilt.core.wording import counted
 
 app = typer.Typer(
     help="Check the audit log of a study, or the privacy of a run.", no_args_is_help=True
@@ -40,7 +41,9 @@ def verify(
         print_json(found.to_dict())
         raise typer.Exit(0 if found.damage is None else 1)
     if found.unchained:
-        print_line(f"{found.unchained} lines of an earlier fedquilt, covered by the first hash")
+        print_line(
+            f"{counted(found.unchained, 'line')} of an earlier fedquilt, covered by the first hash"
+        )
     print_line(f"{path}: {found.events} events follow from each other")
     if found.damage is not None:
         print_line(f"damaged: {found.damage}")

@@ -14,6 +14,7 @@ from fedquilt.cli.console import Notes, SafeConsole, say
 from fedquilt.cli.options import DEFAULT_CACHE
 from fedquilt.core.errors import UserError
 from fedquilt.core.registry import find
+from fedquilt.core.wording import counted
 from fedquilt.data.sources import SOURCES
 
 if TYPE_CHECKING:
@@ -231,7 +232,8 @@ def _report(name: str, splits: Splits, to: Path, seconds: float) -> None:
     colour = "grey" if channels == 1 else "colour"
     say(
         f"{name}: {len(train):,} training and {len(test):,} test images of {height} x {width} px, "
-        f"{colour}, {len(train.classes)} classes; in {to} after {seconds:.1f} s"
+        f"{colour}, {counted(len(train.classes), 'class', 'classes')}; in {to} after "
+        f"{seconds:.1f} s"
     )
     if to != DEFAULT_CACHE:
         say(f"use it in runs with --cache {to}")

@@ -24,6 +24,7 @@ from fedquilt.cli.options import (
 )
 from fedquilt.cli.run_report import show_decisions
 from fedquilt.core.errors import UserError, nearest
+from fedquilt.core.wording import counted
 from fedquilt.reports.style import deviation_or_none, mean_or_none, percent
 from fedquilt.reports.tables import (
     average_rows,
@@ -199,6 +200,6 @@ def _show(
     has_own = any("thresholds" in found for found in decisions.values())
     elsewhere = " where no other is given" if has_own else ""
     limit = f"present: probability of at least {percent(threshold)} %{elsewhere}"
-    results.print(f"{facts['images']:,} images; {limit}")
+    results.print(f"{counted(facts['images'], 'image')}; {limit}")
     if facts["served"]:
         results.print(f"model: {facts['served']['why']}", soft_wrap=True)

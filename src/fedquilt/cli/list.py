@@ -14,6 +14,7 @@ from rich.text import Text
 from fedquilt.cli.console import print_json, results
 from fedquilt.cli.options import AsJson
 from fedquilt.core.errors import UserError, nearest
+from fedquilt.core.wording import counted
 from fedquilt.methods import METHODS
 from fedquilt.recipes.catalogue import KINDS, Entry, entries, recipe_paths
 from fedquilt.recipes.source_docs import Field
@@ -208,7 +209,7 @@ def _content(part: Mapping[str, Any]) -> str:
     if len(shapes) == 1:
         return _shape(shapes[0])
     unit = " per image" if part["per_image"] else ""
-    return f"{len(shapes)} tensors, {part['numbers']:,} numbers{unit}"
+    return f"{len(shapes)} tensors, {counted(part['numbers'], 'number')}{unit}"
 
 
 def _shape(shape: Iterable[int]) -> str:

@@ -26,6 +26,7 @@ from fedquilt.cli.options import (
 )
 from fedquilt.core.errors import UserError
 from fedquilt.core.version import VERSION
+from fedquilt.core.wording import counted
 from fedquilt.reports.best_and_worst import fill
 from fedquilt.reports.style import UNDEFINED, percent
 from fedquilt.reports.tables import new_table
@@ -187,15 +188,15 @@ class _Shown:
         if not self.unlike or alarms is None:
             return
         note(
-            f"{self.unlike} of {count} images are unlike the training images; of the run's own "
-            f"test images {percent(alarms['share'])} % were flagged, {alarms['flagged']} of "
+            f"unlike the training images: {self.unlike} of {counted(count, 'image')}; of the run's "
+            f"own test images {percent(alarms['share'])} % were flagged, {alarms['flagged']} of "
             f"{alarms['images']}"
         )
 
     def report_errors(self, count: int) -> None:
         if not self.errors:
             return
-        say(f"{len(self.errors)} of {count} images could not be predicted:")
+        say(f"{len(self.errors)} of {counted(count, 'image')} could not be predicted:")
         for line in self.errors[:MANY]:
             say(f"  {line}")
         if len(self.errors) > MANY:

@@ -16,6 +16,7 @@ from rich.progress import (
 )
 
 from fedquilt.cli.console import messages, note, say
+from fedquilt.core.wording import counted
 from fedquilt.reports.style import percent
 
 LOG_LINES = 10  # of RoundsProgress, if there is no terminal
@@ -62,10 +63,9 @@ class RunProgress:
 
     def _begin(self, facts: dict[str, Any]) -> None:
         self._rounds = facts["rounds"]
-        say(
-            f"{facts['folder']}: {facts['clients']} clients, {facts['classes']} classes, "
-            f"{facts['rounds']} rounds"
-        )
+        clients, rounds = counted(facts["clients"], "client"), counted(facts["rounds"], "round")
+        classes = counted(facts["classes"], "class", "classes")
+        say(f"{facts['folder']}: {clients}, {classes}, {rounds}")
         done = facts["first_round"]
         if done:
             say(f"resuming after round {done}" if done < self._rounds else "all rounds are done")
@@ -126,7 +126,10 @@ class RoundsProgress:
             self._lines = done * LOG_LINES // total
             elapsed = time.monotonic() - began
             left = elapsed / (done - before) * (total - done)
-            say(f"{done} of {total} rounds in {_clock(elapsed)}, about {_clock(left)} left")
+            say(
+                f"{done} of {counted(total, 'round')} in {_clock(elapsed)}, about "
+                f"{_clock(left)} left"
+            )
 
 
 def _clock(seconds: float) -> str:

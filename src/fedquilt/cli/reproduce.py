@@ -17,6 +17,7 @@ from fedquilt.cli.progress import RoundsProgress
 from fedquilt.cli.run import Changes
 from fedquilt.cli.several_runs import device_list
 from fedquilt.core.errors import UserError, nearest
+from fedquilt.core.wording import counted
 from fedquilt.recipes.papers import TABLES, find_table
 from fedquilt.recipes.papers.displays import DISPLAYS
 from fedquilt.reports.style import percent
@@ -119,8 +120,8 @@ def reproduce(
     folders = {run.folder.path: run.is_finished for run in runs}
     done = sum(folders.values())
     say(
-        f"{chosen.title}\non {chosen.choice.name}: {len(folders)} runs of {chosen.rounds} rounds"
-        + (f", {done} of them finished before" if done else "")
+        f"{chosen.title}\non {chosen.choice.name}: {counted(len(folders), 'run')} of "
+        f"{counted(chosen.rounds, 'round')}" + (f", {done} of them finished before" if done else "")
     )
     command = _command(
         table,

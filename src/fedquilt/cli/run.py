@@ -18,6 +18,7 @@ from fedquilt.cli.options import DEFAULT_CACHE, AsJson, Cache, Device, require_d
 from fedquilt.cli.progress import RunProgress
 from fedquilt.core.errors import UserError
 from fedquilt.core.processes import is_first
+from fedquilt.core.wording import counted
 from fedquilt.engines.launch import further_processes
 from fedquilt.engines.options import SLOTS, EngineOptions
 from fedquilt.recipes.catalogue import find_recipe, recipe_paths
@@ -147,9 +148,14 @@ def _choose(
     recipe: str | None, options: own_data.OwnData, overrides: Sequence[str], resumed: Path | None
 ) -> tuple[Recipe, str]:
     """Return the recipe and a name for its run folder."""
-    if recipe is None and options.data is not None:
+    if recipe is None and (options.data is not None or options.labels is not None):
         chosen = options.recipe(overrides)
         return chosen, chosen.to_dict()["method"]["name"]
+    if recipe is not None and Path(recipe).is_dir():
+        raise UserError(
+            f"{recipe} is a folder and no recipe; to train on images in it: fedquilt run --data "
+            f"{shlex.quote(recipe)} --labels CSV"
+        )
     if options.given():
         raise UserError(
             f"{', '.join(options.given())}: for own data only (--data FOLDER, without a recipe); "
@@ -197,7 +203,7 @@ def _train(
     warmup = getattr(recipe.method, "warmup_rounds", 0)
     if warmup >= recipe.rounds:
         note(
-            f"method.warmup_rounds is {warmup} and the run has {recipe.rounds} rounds: "
+            f"method.warmup_rounds is {warmup} and the run has {counted(recipe.rounds, 'round')}: "
             "the warm-up never ends"
         )
     try:
@@ -233,7 +239,7 @@ def _say_how_to_resume(
         return
     saved = Checkpoints(files.checkpoints).restore()[0] if files.checkpoints.is_dir() else None
     done = 0 if saved is None else saved.round_count
-    say(f"\nstopped; {done} of {rounds} rounds are saved in {folder}. Resume with:")
+    say(f"\nstopped; saved in {folder}: {done} of {counted(rounds, 'round')}. Resume with:")
     options = ["--device", device] if device != "cpu" else []
     count = os.environ.get("WORLD_SIZE", "1")
     options += ["--processes", count] if count != "1" else []

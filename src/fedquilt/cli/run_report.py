@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from fedquilt.cli.console import results
+from fedquilt.core.wording import counted
 from fedquilt.reports.decision_tables import (
     calibration_rows,
     calibration_table,
@@ -50,9 +51,8 @@ def show_result(run: Run) -> None:
         if name == "global":  # of clients' own models result.json has all
             show_decisions(run.decisions(None), quality)
     sent = result["bytes_up"] / 1e6
-    results.print(
-        Text(f"{result['rounds']} rounds in {result['seconds']:.0f} s; clients sent {sent:.1f} MB")
-    )
+    rounds = counted(result["rounds"], "round")
+    results.print(Text(f"{rounds} in {result['seconds']:.0f} s; clients sent {sent:.1f} MB"))
     if result.get("served", {}).get("model") == "best":
         results.print(Text(f"model: {result['served']['why']}"), soft_wrap=True)
     _show_files(run)

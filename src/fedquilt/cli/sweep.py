@@ -18,6 +18,7 @@ from fedquilt.cli.options import DEFAULT_CACHE, AsJson, Cache
 from fedquilt.cli.run import Changes
 from fedquilt.cli.several_runs import Devices, Workers, device_list, show, train_and_compare
 from fedquilt.core.errors import UserError
+from fedquilt.core.wording import counted
 
 if TYPE_CHECKING:
     from fedquilt.runs.sweep.plan import SweepPlan
@@ -119,7 +120,7 @@ def _say_outcome(outcome: Outcome) -> None:
 def _wait_for_others(searches: Mapping[str, Search]) -> None:
     count = sum(search.running_elsewhere() for search in searches.values())
     if count:
-        say(f"waiting for {count} trials of other machines")
+        say(f"waiting for {counted(count, 'trial')} of other machines")
     while any(search.running_elsewhere() for search in searches.values()):
         time.sleep(POLL_SECONDS)
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.wording import counted
 from fedquilt.data.allocation import Holding
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.splits import stratified_halves
@@ -138,7 +139,8 @@ class ClientData:
         several = self.images_of_several_classes()
         if several:
             raise UserError(
-                f"client {self.name!r} holds {several} images that are positive for several "
+                f"client {self.name!r} holds "
+                f"{counted(several, 'image that is', 'images that are')} positive for several "
                 f"classes; {advice}"
             )
 

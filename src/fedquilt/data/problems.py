@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.wording import counted
 
 SHOWN_PLACES = 5  # places of one kind that a message lists
 KEPT_PLACES = 20  # places of one kind kept for the JSON report; all are counted
@@ -84,7 +85,7 @@ class Problems:
 
     def error(self, subject: str) -> UserError:
         """One error with all problems, without image names and patients."""
-        lines = [f"{subject}: {sum(self._counts.values()):,} problems; nothing was loaded"]
+        lines = [f"{subject}: {counted(sum(self._counts.values()), 'problem')}; nothing was loaded"]
         for problem in self:
             lines.append(f"- {problem.title} ({problem.count:,})")
             lines += [f"    {line}" for line in problem.lines(private=False)]

@@ -16,6 +16,7 @@ from typing import Any
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.errors import UserError
 from fedquilt.core.shown_text import shown
+from fedquilt.core.wording import counted
 from fedquilt.deploy.protocol.message_bounds import parse_facts
 from fedquilt.deploy.study import Study, study_from
 from fedquilt.privacy.sent_parts import example_data
@@ -78,7 +79,9 @@ class Amendment:
         lines = [f"{self.before.name}: {self.reason}"]
         for name in self.joining:
             site = self.after.site(name)
-            images = "" if site.images is None else f", with at most {site.images:,} images"
+            images = (
+                "" if site.images is None else f", with at most {counted(site.images, 'image')}"
+            )
             lines.append(
                 f"{name} of {site.organisation} joins and annotates "
                 f"{', '.join(site.annotates)}{images}"

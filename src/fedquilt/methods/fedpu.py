@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.wording import counted
 from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
 from fedquilt.losses.cross_entropy import masked_bce
@@ -72,13 +73,15 @@ class FedPU(FedAvgPL):
         if self.prior is None and bool(owned.any()):
             raise UserError(
                 f"client {data.name!r} has positives but no negatives in {int(owned.sum())} of "
-                f"{classes} classes; set method.prior to the share of positives among unannotated "
+                f"{counted(classes, 'class', 'classes')}; set method.prior to the share of "
+                "positives among unannotated "
                 "images, one number for all classes or one per class, such as prior = [0.1]"
             )
         shares = self.prior or (0.0,)
         if len(shares) not in (1, classes):
             raise UserError(
-                f"method.prior has {len(shares)} numbers for {classes} classes; give 1 or {classes}"
+                f"method.prior has {counted(len(shares), 'number')} for "
+                f"{counted(classes, 'class', 'classes')}; give 1 or {classes}"
             )
         return torch.tensor(shares, dtype=torch.float32).expand(classes).clone()
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedquilt.core.wording import counted
 from fedquilt.metrics.thresholds import Bools, Floats
 
 Method = Literal["none", "platt", "temperature", "isotonic"]
@@ -243,7 +244,7 @@ def reason_not_to_calibrate(
     """Return why a class must not be calibrated, or None if it may."""
     for kind, patients in (("positive", positive_patients), ("negative", negative_patients)):
         if patients < minimum:
-            return f"{patients} {kind} patients; at least {minimum} are needed"
+            return f"{counted(patients, f'{kind} patient')}; at least {minimum} are needed"
     if method == "isotonic" and entries < MIN_ISOTONIC:
         return f"{entries} annotated images; isotonic needs at least {MIN_ISOTONIC}"
     return None

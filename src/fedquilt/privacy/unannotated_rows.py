@@ -10,6 +10,7 @@ from torch import Tensor
 from fedquilt.core.payload import Mean, Part, Update, weight_of
 from fedquilt.core.tree import leaves
 from fedquilt.core.update_checks import RefusedUpdate
+from fedquilt.core.wording import counted
 from fedquilt.privacy.disclosure_floor import nonzero_rows
 from fedquilt.training.method import Method
 from fedquilt.training.provenance import OF_ANNOTATORS, Provenance
@@ -38,8 +39,9 @@ def check_unannotated_rows(
             first = undeclared[:5]
             found = ", ".join(repr(classes[c]) if classes else f"number {c}" for c in first)
             raise RefusedUpdate(
-                f"client {client!r}, part {name!r}: it has weight in {len(undeclared)} classes "
-                f"that the client does not annotate: {found}"
+                f"client {client!r}, part {name!r}: it has weight in "
+                f"{counted(len(undeclared), 'class', 'classes')} that the client does not "
+                f"annotate: {found}"
             )
 
 

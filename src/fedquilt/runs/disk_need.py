@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedquilt.core.payload import addressed
 from fedquilt.core.tree import byte_count, without
+from fedquilt.core.wording import counted
 from fedquilt.engines.client_states import halved
 from fedquilt.engines.sequential import SequentialEngine
 from fedquilt.recipes.recipe import Recipe
@@ -68,7 +69,8 @@ def said(need: StatesNeed, folder: Path) -> str:
     free = shutil.disk_usage(place).free
     text = (
         f"clients keep states of {need.each / 1e6:.1f} MB; about {need.visited:,} of "
-        f"{need.clients:,} clients will have one, which takes up to {need.most / 1e9:.1f} GB in "
+        f"{counted(need.clients, 'client')} will have one, which takes up to "
+        f"{need.most / 1e9:.1f} GB in "
         f"the run folder, where {free / 1e9:.1f} GB are free"
     )
     if need.most > free and not need.is_halved:

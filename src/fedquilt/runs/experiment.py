@@ -13,6 +13,7 @@ from torch import Tensor
 from fedquilt.core.errors import UserError
 from fedquilt.core.processes import ONE_PROCESS, Processes, is_first, own_clients
 from fedquilt.core.tree import Weights
+from fedquilt.core.wording import counted
 from fedquilt.data.source import Splits
 from fedquilt.data.validation import KEPT_POSITIVES
 from fedquilt.engines.build import build_engine, check_engine
@@ -131,7 +132,8 @@ def _check_can_be_shared(recipe: Recipe, simulation: Simulation, processes: Proc
         )
     if processes.count > len(simulation.clients):
         raise UserError(
-            f"{processes.count} processes share {len(simulation.clients)} clients: each needs at "
+            f"{processes.count} processes share {counted(len(simulation.clients), 'client')}: "
+            "each needs at "
             "least one; use fewer processes"
         )
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from fedquilt.core.errors import UserError
 from fedquilt.core.payload import Mean, Update, addressed, weight_of
 from fedquilt.core.tree import Weights
+from fedquilt.core.wording import counted
 from fedquilt.data.batches import ordered_batches
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.dataset import MultiLabelDataset
@@ -90,7 +91,7 @@ class _Audit:
                 prototypes,
                 0.5,
                 "AUC of telling the positives in a prototype from test positives by similarity"
-                + (f"; the smallest is of {few} images" if few else ""),
+                + (f"; the smallest is of {counted(few, 'image')}" if few else ""),
             ),
             Finding(
                 "differencing",

@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 from fedquilt.core.atomic_files import wait_for_disk, write_bytes, write_json
 from fedquilt.core.errors import UserError
 from fedquilt.core.parsed_text import parse_json, parse_records
+from fedquilt.core.wording import counted
 from fedquilt.data.allocation import Allocation
 from fedquilt.recipes.recipe import Recipe, recipe_from
 
@@ -143,18 +144,19 @@ class RunFolder:
         done = len(self.history.read())
         if recipe.rounds < done:
             raise UserError(
-                f"{self.path} has {done} rounds already, so it cannot become a run of "
+                f"{self.path} has {counted(done, 'round')} already, so it cannot become a run of "
                 f"{recipe.rounds}; give at least {done}, or another folder with --out"
             )
         if recipe.rounds != planned and recipe.privacy.adds_noise:
             raise UserError(
-                f"the noise of the run in {self.path} pays for {planned} rounds with "
+                f"the noise of the run in {self.path} pays for {counted(planned, 'round')} with "
                 f"privacy.epsilon = {recipe.privacy.epsilon:g}, so it cannot become a run of "
                 f"{recipe.rounds}; start a new one with another --out"
             )
         if recipe.rounds != planned and recipe.method.plans_by_round_count:
             raise UserError(
-                f"the run in {self.path} was planned for {planned} rounds, and its rounds depend "
+                f"the run in {self.path} was planned for {counted(planned, 'round')}, and its "
+                "rounds depend "
                 "on how many follow (a cosine schedule of the learning rate, or SphereFed's last "
                 f"round), so it cannot become a run of {recipe.rounds}; start a new one with "
                 "another --out"

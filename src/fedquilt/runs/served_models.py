@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedquilt.core.tree import Weights
+from fedquilt.core.wording import counted
 from fedquilt.data.validation import Validation
 from fedquilt.metrics.round_choice import RoundChoice, score_of
 from fedquilt.recipes.recipe import Recipe
@@ -140,7 +141,8 @@ def _why(
 def _why_short(settings: Validation, trained: int, planned: int, *, is_over: bool) -> str:
     if is_over:
         return (
-            f"; training stopped before {planned} rounds: no gain of {settings.min_gain:g} after "
+            f"; training stopped before {counted(planned, 'round')}: no gain of "
+            f"{settings.min_gain:g} after "
             f"{settings.patience} further validations"
         )
     return f"; the run was stopped after round {trained} of {planned}"

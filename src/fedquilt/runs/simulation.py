@@ -10,6 +10,7 @@ import torch
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.own_code import is_own
+from fedquilt.core.wording import counted
 from fedquilt.data.allocation import Allocation, Holding, allocate
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.dataset import MultiLabelDataset
@@ -102,7 +103,8 @@ def _fully_labelled(holding: Holding, train: MultiLabelDataset) -> Holding:
     if not bool(known.all()):
         missing = int((~known).sum())
         raise UserError(
-            f"this method needs complete labels, but {missing} of {known.numel()} labels at "
+            f"this method needs complete labels, but {missing} of "
+            f"{counted(known.numel(), 'label')} at "
             f"{holding.name!r} are missing in the data; use it with fully annotated data, whose "
             "labels a recipe hides"
         )

@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 from torch import Tensor
 
 from fedquilt.core.processes import ONE_PROCESS, Processes
+from fedquilt.core.wording import counted
 
 Activity: TypeAlias = Mapping[str, int]  # a count for each thing done, named in the plural
 LABELS_FILLED_IN = "labels filled in"
@@ -52,8 +53,9 @@ class RunSize:
 
     def sentence(self) -> str:
         least, most = min(self.images), max(self.images)
-        images = str(least) if least == most else f"{least} to {most}"
-        return f"{len(self.images)} clients with {images} images and {self.rounds} rounds"
+        images = counted(most, "image") if least == most else f"{least} to {most} images"
+        clients = counted(len(self.images), "client")
+        return f"{clients} with {images} and {counted(self.rounds, 'round')}"
 
 
 def distilled(known: Tensor) -> Activity:

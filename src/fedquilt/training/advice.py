@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from fedquilt.core.wording import counted
 from fedquilt.training.activity import RunSize
 
 WARM_UP_SHARE = 3 / 8  # of the rounds, at most
@@ -18,7 +19,8 @@ def short_warmup(warmup_rounds: int, size: RunSize) -> int:
 
 def warmup_never_ended(warmup_rounds: int, size: RunSize) -> str:
     return (
-        f"the warm-up of {warmup_rounds} rounds filled all {size.rounds} rounds; "
+        f"the warm-up of {counted(warmup_rounds, 'round')} filled all "
+        f"{counted(size.rounds, 'round')}; "
         "set method.warmup_rounds lower"
     )
 
@@ -66,7 +68,8 @@ def why_nothing_is_tagged(
     most = max(size.gaps)
     if rounding == "floor" and most * share < MANY_TAGS:
         return (
-            f"{share:g} of the at most {most} images of a client that lack a label, times the "
+            f"{share:g} of the at most {counted(most, 'image')} of a client that lack a "
+            "label, times the "
             "class's learning degree of at most 1, is rounded down to 0; set method.rounding "
             "to 'ceil', or raise method.negative_share and method.positive_share"
         )

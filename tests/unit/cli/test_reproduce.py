@@ -109,7 +109,7 @@ def test_a_bound_that_ignores_the_columns_runs_once(tmp_path: Path):
         *("--cells", "centralised", "--set", "data.train=400", "--set", "data.test=60"),
         *("--out", str(tmp_path), "--json"),
     )
-    assert "on digits: 1 runs of 1 rounds" in result.stderr
+    assert "on digits: 1 run of 1 round" in result.stderr
     assert [path.name for path in (tmp_path / "cells").iterdir()] == [
         "centralised--beta-0.5--seed0"
     ]

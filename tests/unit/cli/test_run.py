@@ -111,7 +111,7 @@ def test_interruption_says_what_is_saved_and_how_to_resume(monkeypatch: pytest.M
     interrupt_after(1, monkeypatch)
     stopped = run("tiny.json", "--out", "my run", "--cache", "kept")
     assert stopped.exit_code == 130
-    assert "stopped; 1 of 3 rounds are saved in my run. Resume with:" in stopped.stderr
+    assert "stopped; saved in my run: 1 of 3 rounds. Resume with:" in stopped.stderr
     assert "fedquilt run --out 'my run' --resume --cache kept" in stopped.stderr
 
 
@@ -133,7 +133,7 @@ def test_resumed_run_equals_an_uninterrupted_one(
 def test_interruption_before_the_first_round(monkeypatch: pytest.MonkeyPatch):
     write_recipe(Path("tiny.json"))
     interrupt_after(0, monkeypatch)
-    assert "0 of 2 rounds are saved" in run("tiny.json").stderr
+    assert ": 0 of 2 rounds. Resume" in run("tiny.json").stderr
 
     def interrupted(*arguments: object, **settings: object) -> None:
         raise KeyboardInterrupt

@@ -20,5 +20,5 @@ METHODS = ("fedavg", "fedmlp", "quilt")
         ("xyz", (), "; known: none"),
     ],
 )
-def test_close_names_in_any_case(name: str, known: tuple[str, ...], expected: str):
+def test_close_names_in_any_case(name: str, known: tuple[str, ...], expected: str) -> None:
     assert nearest(name, known) == expected

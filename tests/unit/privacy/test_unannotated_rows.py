@@ -41,7 +41,7 @@ def test_declared_classes_may_have_weight():
 def test_an_undeclared_class_must_not_have_weight():
     method = FedAvg(head_rows="annotated")
     update = {"head": head(5.0, 1e-9, 0.0)}
-    reason = r"'site-7', part 'head': it has weight in 1 classes .* not annotate: 'stone'"
+    reason = r"'site-7', part 'head': it has weight in 1 class .* not annotate: 'stone'"
     with pytest.raises(RefusedUpdate, match=reason):
         check_unannotated_rows(method, update, DECLARED, "site-7", CLASSES)
     check_unannotated_rows(FedAvg(), update, DECLARED, "site-7")  # head rows of all clients count
@@ -61,5 +61,5 @@ def test_a_sum_has_no_weight_so_its_values_count():
     update = {"squares": Sum(squares), "products": Sum(products)}
     check_unannotated_rows(SphereFed(), update, DECLARED, "site-7")
     squares[1, 0, 1] = 1e-9
-    with pytest.raises(RefusedUpdate, match="part 'squares': it has weight in 1 classes"):
+    with pytest.raises(RefusedUpdate, match="part 'squares': it has weight in 1 class"):
         check_unannotated_rows(SphereFed(), update, DECLARED, "site-7")

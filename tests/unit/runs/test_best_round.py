@@ -131,7 +131,7 @@ def test_rounds_are_not_taken_back_and_planned_lengths_not_changed(tmp_path: Pat
         run(recipe(rounds=1), tmp_path / "run", resume=True)
     cosine = {"training": {"schedule": "cosine"}}
     run(recipe(rounds=1, **cosine), tmp_path / "cosine")
-    with pytest.raises(UserError, match=r"planned for 1 rounds.*cosine"):
+    with pytest.raises(UserError, match=r"planned for 1 round.*cosine"):
         run(recipe(rounds=2, **cosine), tmp_path / "cosine", resume=True)
 
 

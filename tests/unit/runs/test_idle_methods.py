@@ -83,4 +83,4 @@ def test_terminal_shows_the_sentence(tmp_path: Path):
     recipe = tmp_path / "recipe.json"
     recipe.write_text(json.dumps(tiny_settings() | {"rounds": 1}))
     result = CliRunner().invoke(app, ["run", str(recipe), "--out", str(tmp_path / "run")])
-    assert "warning: 0 labels filled in: the warm-up of 1 rounds filled all 1" in result.stdout
+    assert "warning: 0 labels filled in: the warm-up of 1 round filled all 1" in result.stdout

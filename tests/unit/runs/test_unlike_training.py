@@ -83,7 +83,7 @@ def test_predict_says_so_on_screen_and_in_the_file(run: Run, tmp_path: Path):
     given = [str(run.path), *(str(tmp_path / name) for name in names)]
     shown = " ".join(runner.invoke(app, ["predict", *given]).output.split())
     assert shown.count("unlike the training images, by its") == 1
-    assert "1 of 2 images are unlike the training images; of the run's own test images" in shown
+    assert "unlike the training images: 1 of 2 images; of the run's own test images" in shown
     out = tmp_path / "out.csv"
     runner.invoke(app, ["predict", *given, "--out", str(out)])
     with out.open(newline="", encoding="utf-8") as file:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedquilt.core.errors import UserError, nearest
 from fedquilt.core.seeding import seed_for
+from fedquilt.core.wording import counted
 
 Mask = npt.NDArray[np.bool_]
 
@@ -161,15 +162,17 @@ class Missing(Annotation):
         each = len(classes) - self.missing
         if self.missing < 0 or each < 1:
             raise UserError(
-                f"missing must be between 0 and {len(classes) - 1} for {len(classes)} classes, "
+                f"missing must be between 0 and {len(classes) - 1} for "
+                f"{counted(len(classes), 'class', 'classes')}, "
                 f"found {self.missing}"
             )
         if self.one_to_one:
             if each != 1 or len(clients) != len(classes):
                 raise UserError(
                     f"one_to_one needs one annotated class per client and as many clients as "
-                    f"classes; found {each} per client, {len(clients)} clients and "
-                    f"{len(classes)} classes; turn it off or change missing and clients"
+                    f"classes; found {each} per client, {counted(len(clients), 'client')} and "
+                    f"{counted(len(classes), 'class', 'classes')}; turn it off or change "
+                    "missing and clients"
                 )
             return torch.eye(len(classes), dtype=torch.bool)
         generator = np.random.default_rng(seed_for(seed, "annotation", "missing"))

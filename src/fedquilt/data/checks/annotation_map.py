@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedquilt.core.shown_text import named_few
+from fedquilt.core.wording import counted
 
 WHOLE_SET = "all images"  # the only row of a map without sites
 DISCLOSURE_FLOOR = 10  # fewest positives with which a deployment releases a class prototype
@@ -202,13 +203,15 @@ def _site_warnings(found: AnnotationMap, index: int) -> list[Alike]:
     name, images = found.sites[index], found.images[index]
     if not any(found.annotated[index]):
         text = (
-            f"site {name!r} annotates no class ({images:,} images): it helps only methods that use "
+            f"site {name!r} annotates no class ({counted(images, 'image')}): it helps only "
+            "methods that use "
             "images without labels; check its column names, or leave it out"
         )
         return [("sites annotate no class", text)]
     if images < SMALL_SITE and len(found.sites) > 1:
         text = (
-            f"site {name!r} has only {images} images: its updates will be noisy and it may hold no "
+            f"site {name!r} has only {counted(images, 'image')}: its updates will be noisy "
+            "and it may hold no "
             "test image; consider joining it to another site"
         )
         return [(f"sites have fewer than {SMALL_SITE} images", text)]
@@ -243,8 +246,9 @@ def _class_warnings(found: AnnotationMap, index: int, known: int, positives: int
     ]
     if len(annotating) == 1 and len(found.sites) > 1:
         text = (
-            f"class {name!r} is annotated by 1 of {len(found.sites)} sites, {positives:,} "
-            f"positives: what the model learns about it shows what the patients of site "
+            f"class {name!r} is annotated by 1 of {len(found.sites)} sites, "
+            f"{counted(positives, 'positive')}: what the model learns about it shows what the "
+            "patients of site "
             f"{annotating[0][0]!r} have, however well the transfer is encrypted; ask another site "
             "to annotate it"
         )
@@ -271,7 +275,7 @@ def _one_sided_warnings(found: AnnotationMap, index: int) -> list[Alike]:
     for site, name in enumerate(found.sites):
         if found.is_one_sided(site, index):
             side = "1s" if found.positives[site][index] else "0s"
-            sites[side].append(f"{name} ({found.annotated[site][index]:,} images)")
+            sites[side].append(f"{name} ({counted(found.annotated[site][index], 'image')})")
     return [
         (
             f"classes have only {side} at a site",

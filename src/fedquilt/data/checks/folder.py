@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 
+from fedquilt.core.wording import counted
 from fedquilt.data.checks.annotation_map import (
     AnnotationMap,
     annotation_warnings,
@@ -46,15 +47,15 @@ class Summary:
     depths: dict[str, int]  # files per bit depth; empty if images were not opened
 
     def sentence(self) -> str:
-        phrases = [f"{self.images:,} images", f"{self.classes} classes"]
-        phrases += [f"{self.sites} sites"] if self.sites is not None else []
-        phrases += [f"{self.patients:,} patients"] if self.patients is not None else []
+        phrases = [counted(self.images, "image"), counted(self.classes, "class", "classes")]
+        phrases += [counted(self.sites, "site")] if self.sites is not None else []
+        phrases += [counted(self.patients, "patient")] if self.patients is not None else []
         phrases += [f"{self.annotated_share:.1%} of the labels annotated"]
         if self.train is not None:
             validation = f"{self.validation:,} validation and " if self.validation else ""
             joined = " and " if not validation else ", "
             phrases.append(f"{self.train:,} train{joined}{validation}{self.test:,} test")
-        phrases += [f"{count:,} {depth} files" for depth, count in sorted(self.depths.items())]
+        phrases += [counted(count, f"{depth} file") for depth, count in sorted(self.depths.items())]
         return ", ".join(phrases)
 
 
@@ -140,7 +141,7 @@ def _decode_all(
 
 
 def _report_empty_sites(table: CsvLabels, usable: set[int], problems: Problems) -> None:
-    if table.sites is None:
+    if table.sites is None or not usable:  # without any image, another problem says why
         return
     counts: Counter[str] = Counter()
     for site, line in zip(table.sites, table.lines):

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fedquilt.core.wording import counted
 from fedquilt.data.label_files.csv_labels import CsvLabels
 from fedquilt.data.sources.folder.load import FolderContent
 
@@ -53,7 +54,8 @@ def _patients_in_several_forms(table: CsvLabels) -> list[str]:
     if not several:
         return []
     return [
-        f"{len(several):,} patients are written in several forms, for example with and without "
+        f"{counted(len(several), 'patient is', 'patients are')} written in several forms, for "
+        "example with and without "
         "leading zeros, '.0' or capitals "
         f"({_examples(sorted(first_line[form] for form in forms) for forms in several)}): each "
         "form counts as another patient, who may be in train and test; write them alike"
@@ -101,23 +103,24 @@ def _copies(content: FolderContent, digests: Mapping[int, bytes]) -> list[str]:
     found = [_Copies(rows, table) for rows in rows_of.values() if len(rows) > 1]
     several_splits = [each for each in found if _is_in_several_splits(each.rows, content)]
     kinds: tuple[tuple[Sequence[_Copies], str], ...] = (
-        (found, "occur under several names: keep one row per image"),
+        (found, "under several names: keep one row per image"),
         (
             [each for each in found if each.are_at_several_sites],
-            "occur at several sites: sites that share images are no independent clients",
+            "at several sites: sites that share images are no independent clients",
         ),
         (
             [each for each in found if each.disagree],
-            "occur several times with labels that contradict each other: decide which is right",
+            "several times with labels that contradict each other: decide which is right",
         ),
         (
             several_splits,
-            "are in more than one split, so results look too good: keep one row per image, or "
+            "in more than one split, so results look too good: keep one row per image, or "
             "give the rows one patient",
         ),
     )
     return [
-        f"{len(copies):,} images {what} ({_examples(each.lines for each in copies)})"
+        f"{counted(len(copies), 'image occurs', 'images occur')} {what} "
+        f"({_examples(each.lines for each in copies)})"
         for copies, what in kinds
         if copies
     ]

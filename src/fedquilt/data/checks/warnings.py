@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedquilt.core.shown_text import named_few
+from fedquilt.core.wording import counted
 from fedquilt.data.checks.annotation_map import build_annotation_map
 from fedquilt.data.images.cache import ImageFile
 from fedquilt.data.images.decoding import SUFFIXES
@@ -60,7 +61,8 @@ def _patient_warnings(table: CsvLabels) -> list[str]:
     if not several:
         return []
     return [
-        f"{several:,} patients have images at more than one site: if patient numbers are only "
+        f"{counted(several, 'patient has', 'patients have')} images at more than one site: if "
+        "patient numbers are only "
         "unique within a site, put the site in front of them"
     ]
 

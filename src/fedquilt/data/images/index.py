@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.wording import counted
 from fedquilt.data.images.decoding import SUFFIXES
 from fedquilt.data.published.origin import Origin
 
@@ -37,7 +38,8 @@ class ImageFolders:
         missing = [name for name, stem in zip(names, stems) if stem not in index]
         if missing and (not partial or len(missing) == len(names)):
             hint = (
-                f"{len(missing):,} of {len(names):,} images are missing; expected {self.expected}, "
+                f"missing: {len(missing):,} of {counted(len(names), 'image')}; expected "
+                f"{self.expected}, "
                 "or in any other folder below it"
             )
             if len(missing) < len(names):

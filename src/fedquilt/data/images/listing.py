@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.wording import counted
 from fedquilt.data.images.decoding import PICTURE_SUFFIXES, SUFFIXES
 from fedquilt.data.images.dicom import DICOM_SUFFIXES, is_dicom, series_places
 
@@ -99,7 +100,8 @@ def _in_series_order(folder: Path, files: list[Path], notes: list[str]) -> list[
         return files
     series = {place.series for place in places.values()}
     notes.append(
-        f"{folder}: {len(places)} DICOM files of {len(series)} series, in the order of their "
+        f"{folder}: {counted(len(places), 'DICOM file')} of {len(series)} series, in the "
+        "order of their "
         "instance numbers; every file is predicted by itself"
     )
     ordered = sorted(places, key=lambda path: (places[path], path))

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedquilt.core.errors import near_name, nearest
+from fedquilt.core.wording import counted
 from fedquilt.data.problems import Kind, Problems
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
@@ -192,7 +193,9 @@ def _add_row(found: CsvRows, cells: list[str], line: int, problems: Problems) ->
         found.rows.append(cells)
         found.lines.append(line)
         return
-    problems.add(CELLS, f"line {line}: {len(cells)} cells, the header has {len(found.header)}")
+    problems.add(
+        CELLS, f"line {line}: {counted(len(cells), 'cell')}, the header has {len(found.header)}"
+    )
 
 
 def _drop_unnamed_columns(found: CsvRows) -> None:

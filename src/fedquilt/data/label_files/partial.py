@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedquilt.core.errors import UserError, near_name
+from fedquilt.core.wording import counted
 from fedquilt.data.label_files.csv_labels import LabelColumns, read_labels
 from fedquilt.data.label_files.csv_rows import read_rows
 from fedquilt.data.label_files.names import LabelNames
@@ -27,7 +28,8 @@ class NotJudged:
         found = []
         if self.classes:
             found.append(
-                f"{len(self.classes)} of {len(self.known_classes)} classes cannot be judged, as no "
+                f"{len(self.classes)} of "
+                f"{counted(len(self.known_classes), 'class', 'classes')} cannot be judged, as no "
                 f"image has a label for them: {_listed(self.classes)}"
             )
         if self.columns:

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.seeding import seed_for
+from fedquilt.core.wording import counted
 from fedquilt.data.dataset import LabelView, annotated_positives
 from fedquilt.data.partitions.partition import (
     Assignment,
@@ -46,8 +47,10 @@ class KModes(Partition):
         if self.largest_client is not None:
             if self.largest_client * self.clients < images:
                 raise UserError(
-                    f"{self.clients} clients of at most {self.largest_client} images cannot hold "
-                    f"{images} images; raise largest_client to {-(-images // self.clients)} or more"
+                    f"{counted(self.clients, 'client')} of at most "
+                    f"{counted(self.largest_client, 'image')} cannot hold "
+                    f"{counted(images, 'image')}; raise largest_client to "
+                    f"{-(-images // self.clients)} or more"
                 )
             generator = np.random.default_rng(seed_for(seed, "partition", "k-modes"))
             client_of = limit_sizes(client_of, distance[pattern_of], self.largest_client, generator)

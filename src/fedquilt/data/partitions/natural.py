@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.wording import counted
 from fedquilt.data.dataset import LabelView
 from fedquilt.data.partitions.partition import DROPPED, Assignment, Partition
 
@@ -34,7 +35,7 @@ class Natural(Partition):
         names = sorted(name for name, size in sizes.items() if size >= self.smallest_client)
         if not names:
             raise UserError(
-                f"no {self.by} has {self.smallest_client} images, the largest has "
+                f"no {self.by} has {counted(self.smallest_client, 'image')}, the largest has "
                 f"{max(sizes.values(), default=0)}; lower smallest_client"
             )
         position = {name: number for number, name in enumerate(names)}

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.wording import counted
 from fedquilt.data.dataset import LabelView
 
 DROPPED = -1  # stands for the client of an image that no client holds
@@ -62,7 +63,7 @@ def check_client_count(clients: int, images: int) -> None:
     """Raise a ``UserError`` unless every client can get an image."""
     if not 1 <= clients <= images:
         raise UserError(
-            f"{images} images cannot be split over {clients} clients; "
+            f"{counted(images, 'image')} cannot be split over {counted(clients, 'client')}; "
             "use at least one client and no more clients than images"
         )
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.seeding import seed_for
+from fedquilt.core.wording import counted
 from fedquilt.data.dataset import LabelView, annotated_positives
 from fedquilt.data.partitions.partition import Assignment, Partition, check_positive
 
@@ -54,6 +55,7 @@ class PositiveOnly(Partition):
     def _check_enough(self, name: str, images: int) -> None:
         if images < self.replicas:
             raise UserError(
-                f"class {name!r} has {images} images for {self.replicas} clients; use fewer "
+                f"class {name!r} has {counted(images, 'image')} for "
+                f"{counted(self.replicas, 'client')}; use fewer "
                 "replicas, or images = 'replicate', or leave the class out"
             )

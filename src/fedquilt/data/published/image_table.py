@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.wording import counted
 from fedquilt.data.dataset import MultiLabelDataset
 from fedquilt.data.images.bad_image import UNREADABLE_IMAGE, BadImage
 from fedquilt.data.images.cache import ImageFile, cached_images
@@ -99,7 +100,8 @@ def join_tables(train: ImageTable, test: ImageTable) -> tuple[ImageTable, SplitI
     shared = set(train.ids) & set(test.ids)
     if shared:
         raise UserError(
-            f"{len(shared):,} images are in both the train and the test split; choose lists "
+            f"{counted(len(shared), 'image is', 'images are')} in both the train and the test "
+            "split; choose lists "
             "without common images"
         )
     count = len(train)
@@ -155,7 +157,8 @@ def load_splits(
 
 def left_out_sentence(origin: Origin, missing: int, count: int) -> str:
     return (
-        f"only a part of {origin.title} is there: {missing:,} of {count:,} images are missing and "
+        f"only a part of {origin.title} is there: {missing:,} of {counted(count, 'image')} "
+        "missing and "
         "left out; numbers are not those of the whole data set"
     )
 
@@ -176,7 +179,8 @@ def _check_no_repeats(table: ImageTable, origin: Origin) -> None:
     if repeated:
         name = next(name for name, count in Counter(table.ids).items() if count > 1)
         raise UserError(
-            f"{origin.title}: the labels name {repeated:,} images more than once, such as {name}; "
+            f"{origin.title}: the labels name {counted(repeated, 'image')} more than once, "
+            f"such as {name}; "
             f"expected each image once. Download them again from {origin.location}"
         )
 

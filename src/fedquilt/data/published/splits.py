@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.seeding import seed_for
+from fedquilt.core.wording import counted
 from fedquilt.data.published.image_table import ImageTable
 from fedquilt.data.splits import draw_split
 
@@ -22,7 +23,8 @@ def draw_by_group(table: ImageTable, test_share: float, seed: int) -> NDArray[np
     groups: Sequence[str] = table.groups or ()
     if len(set(groups)) < 2:
         raise UserError(
-            f"{len(set(groups))} patients cannot be split into train and test; at least two are "
+            f"{counted(len(set(groups)), 'patient')} cannot be split into train and test; at "
+            "least two are "
             "needed"
         )
     positives = table.labels if table.known is None else table.labels * table.known

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedquilt.core.wording import counted
 from fedquilt.data.published.image_table import ImageTable
 from fedquilt.data.published.origin import Origin
 
@@ -30,7 +31,7 @@ def read_columns(origin: Origin, path: Path, *names: str) -> tuple[list[str], ..
                 if len(row) <= max(positions):
                     raise origin.wrong(
                         path,
-                        f"has {len(row)} cells in line {reader.line_num}",
+                        f"has {counted(len(row), 'cell')} in line {reader.line_num}",
                         f"at least {max(positions) + 1}, as in the header",
                     )
                 for cells, position in zip(columns, positions):
@@ -69,16 +70,16 @@ def read_json(
 
 
 def with_groups(
-    origin: Origin, table: ImageTable, path: Path, columns: tuple[str, str], images: str
+    origin: Origin, table: ImageTable, path: Path, columns: tuple[str, str], images: tuple[str, str]
 ) -> ImageTable:
     """Add every image's group to the table, from the image and group columns of a CSV file.
 
-    ``images`` is what an error calls the images that are missing in that file.
+    ``images`` is what an error calls one image, and several, that are missing in that file.
     """
     names, groups = read_columns(origin, path, *columns)
     group_of = dict(zip(names, groups))
     unknown = [name for name in table.ids if name not in group_of]
     if unknown:
-        found = f"lacks {len(unknown):,} {images}, such as {unknown[0]}"
+        found = f"lacks {counted(len(unknown), *images)}, such as {unknown[0]}"
         raise origin.wrong(path, found, "a row for each")
     return replace(table, groups=tuple(group_of[name] for name in table.ids))

@@ -61,7 +61,7 @@ def submit_study(
         if progress["stopped"] is not None:
             say(f"stopped after round {progress['round']}: {progress['stopped']}")
         else:
-            say(f"all {study.recipe.rounds} rounds are done")
+            say("all rounds are done")
         if out is not None:
             session.fetch(job, out)
             describe_run(out, say)

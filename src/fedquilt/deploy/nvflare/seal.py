@@ -19,6 +19,7 @@ from nvflare.lighter.utils import load_private_key_file, verify_cert, verify_con
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.errors import UserError
 from fedquilt.core.shown_text import shown
+from fedquilt.core.wording import counted
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.nvflare.certificates import (
     Authority,
@@ -79,7 +80,8 @@ def expiry_note(kit: Kit) -> str | None:
     if days >= NOTE_DAYS:
         return None
     return (
-        f"the certificate of this kit expires in {days} days, on {end:%Y-%m-%d}; the coordinator "
+        f"the certificate of this kit expires in {counted(days, 'day')}, on {end:%Y-%m-%d}; "
+        "the coordinator "
         "renews it with `fedquilt deploy renew`"
     )
 

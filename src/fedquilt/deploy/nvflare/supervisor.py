@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.wording import counted
 from fedquilt.deploy.nvflare.job import write_job
 from fedquilt.deploy.nvflare.session import ServerUnreachable, Session
 from fedquilt.deploy.server.quorum import Quorum, TooFewSites
@@ -88,7 +89,8 @@ class Supervisor:
         if found["is_begun"]:
             raise UserError(
                 f"the server already holds a run of {self._study.name}, {found['round']} of "
-                f"{found['rounds']} rounds; resume it with submit --resume, or give a new study "
+                f"{counted(found['rounds'], 'round')}; resume it with submit --resume, or "
+                "give a new study "
                 "another name"
             )
 

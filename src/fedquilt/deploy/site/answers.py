@@ -14,6 +14,7 @@ from typing import Any
 
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.errors import UserError
+from fedquilt.core.wording import counted
 from fedquilt.deploy.protocol.lineage import Lineage, Rollback
 from fedquilt.deploy.protocol.messages import TRAIN, VALIDATE
 
@@ -96,7 +97,8 @@ class Answers:
     def _check_budget(self, count: int, done: str) -> None:
         if count >= self._budget:
             raise RefusedRequest(
-                f"this site has {done} {count} rounds of this study, as many as its policy allows "
+                f"this site has {done} {counted(count, 'round')} of this study, as many as "
+                "its policy allows "
                 "(max_answers)"
             )
 

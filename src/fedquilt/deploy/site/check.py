@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from fedquilt.core.wording import counted
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.secure.site_key import open_key
 from fedquilt.deploy.shared_thresholds import fits_at_sites, reports_at_sites
@@ -71,7 +72,7 @@ class SiteCheck:
         return f"{how}, with noise" if self.noise.has_noise(each.part, each.when) else how
 
     def lines(self) -> list[str]:
-        lines = [f"{self.site} in {self.study}: {self.images:,} images to train on"]
+        lines = [f"{self.site} in {self.study}: {counted(self.images, 'image')} to train on"]
         if self.validation_images:
             lines.append(f"{self.validation_images:,} more images to validate on")
         lines += [
@@ -79,11 +80,13 @@ class SiteCheck:
             for name, (known, positive) in self.annotated.items()
         ]
         lines.append(
-            f"the weight of its updates is capped at {self.agreed_images:,} images, by agreement"
+            f"the weight of its updates is capped at {counted(self.agreed_images, 'image')}, "
+            "by agreement"
             if self.agreed_images is not None
-            else f"it declares its {self.images:,} images to the server, which cap its weight"
+            else f"it declares its {counted(self.images, 'image')} to the server, which cap its "
+            "weight"
         )
-        lines.append(f"nothing about fewer than {self.policy.min_cell} patients leaves")
+        lines.append(f"nothing about fewer than {counted(self.policy.min_cell, 'patient')} leaves")
         return [*lines, *self.sums.lines, *self.noise.lines]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.wording import counted
 from fedquilt.data.allocation import Allocation, Holding
 from fedquilt.data.client_data import ClientData
 from fedquilt.data.dataset import MultiLabelDataset
@@ -55,7 +56,8 @@ def load_site_data(
     agreed = study.site(site).images
     if agreed is not None and len(data.training) > agreed:
         raise UserError(
-            f"{site} has {len(data.training):,} images to train on, and the study agreed on at "
+            f"{site} has {counted(len(data.training), 'image')} to train on, and the study "
+            "agreed on at "
             f"most {agreed:,}, so its updates would be refused; leave images out, or have the "
             "coordinator change the study's `images`"
         )

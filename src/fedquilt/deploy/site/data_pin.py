@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.errors import UserError
+from fedquilt.core.wording import counted
 from fedquilt.data.dataset import MultiLabelDataset
 
 log = logging.getLogger(__name__)
@@ -46,9 +47,9 @@ def check_pin(folder: Path, dataset: MultiLabelDataset, *, has_state: bool) -> b
     now, before = DataPin.of(dataset), _read(folder)
     if before is None or before == now:
         return False
-    change = f"{before.images:,} images then, {now.images:,} now"
+    change = f"{counted(before.images, 'image')} then, {now.images:,} now"
     if before.images == now.images:
-        change = f"{now.images:,} images as then, but other names, labels or another order"
+        change = f"{counted(now.images, 'image')} as then, but other names, labels or another order"
     if has_state:
         raise ChangedData(
             f"the site's data have changed since it last took part: {change}. What it keeps "

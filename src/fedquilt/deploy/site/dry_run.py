@@ -12,6 +12,7 @@ import torch
 
 from fedquilt.core.payload import addressed
 from fedquilt.core.tree import byte_count
+from fedquilt.core.wording import counted
 from fedquilt.deploy.audit_log import part_sizes
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.protocol.messages import pack, update_message
@@ -51,7 +52,8 @@ class DryRun:
             "connection",
             f"one training step: {self.step_seconds:.2f} s; a round has about {self.steps:,} "
             f"steps, {minutes:.1f} minutes",
-            f"judging a batch of {self.judged_images} images: {self.judge_seconds:.2f} s",
+            f"judging a batch of {counted(self.judged_images, 'image')}: "
+            f"{self.judge_seconds:.2f} s",
             f"peak memory: {self.memory_mb:,} MB",
         ]
         if self.device_memory_mb is not None:

@@ -12,6 +12,7 @@ from fedquilt.core.atomic_files import write_json
 from fedquilt.core.errors import UserError
 from fedquilt.core.parsed_text import parse_json
 from fedquilt.core.tree import Weights
+from fedquilt.core.wording import counted
 from fedquilt.deploy.kit import Kit
 from fedquilt.deploy.server.result import site_allocation
 from fedquilt.deploy.site.data import site_source
@@ -133,7 +134,7 @@ def kept_model(study: Study, site: str, work: Path) -> KeptModel:
 
 def describe(model: KeptModel, study: Study) -> str:
     """Return one sentence on what the model is and from which round."""
-    rounds = f"after {model.rounds} of {study.recipe.rounds} rounds"
+    rounds = f"after {model.rounds} of {counted(study.recipe.rounds, 'round')}"
     if model.kind == "global":
         return f"the global model, the same for all sites, {rounds}"
     if model.kind == "part":

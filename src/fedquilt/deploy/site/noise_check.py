@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from fedquilt.core.wording import counted
 from fedquilt.data.client_data import ClientData
 from fedquilt.deploy.site.noise import Budget, planned_charges
 from fedquilt.deploy.study import Study
@@ -56,7 +57,7 @@ def check_noise(task: Task, data: ClientData, budget: Budget) -> NoiseCheck:
         )
     what = f"one {privacy.unit}"
     if privacy.unit == "patient":
-        what += f" with at most {privacy.images_per_patient} images"
+        what += f" with at most {counted(privacy.images_per_patient, 'image')}"
     lines = [
         f"noise: epsilon {privacy.budget:g} at delta {privacy.delta:g} for {what}, over the whole "
         "study"
@@ -107,11 +108,11 @@ def _of_parts(study: Study, task: Task, data: ClientData) -> list[str]:
         when = (
             "once, before the first round"
             if rounds is None
-            else f"in {len(rounds)} of {task.round_count} rounds"
+            else f"in {len(rounds)} of {counted(task.round_count, 'round')}"
         )
         lines.append(
             f"{name}: {noise:.3g} times what one {task.privacy.unit} can change is added as noise "
-            f"({classes} classes); it leaves {when} and is not sent otherwise"
+            f"({counted(classes, 'class', 'classes')}); it leaves {when} and is not sent otherwise"
         )
     return [*lines, "the weights, and all other parts, leave without noise"]
 

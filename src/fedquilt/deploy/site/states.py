@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.errors import UserError
+from fedquilt.core.wording import counted
 from fedquilt.deploy.study import Study
 from fedquilt.runs.object_store import EMPTY, DamagedObject, ObjectStore
 from fedquilt.training.method import State
@@ -42,7 +43,8 @@ class SiteStates:
         found = self._newest_first()
         if len(found) >= self._kept and found[-1][0] > round_index:
             raise DamagedState(
-                f"the site keeps its states after {self._kept} rounds, the oldest after round "
+                f"the site keeps its states after {counted(self._kept, 'round')}, the oldest "
+                "after round "
                 f"{found[-1][0]}; it cannot go back to before round {round_index + 1}"
             )
         for count, path in found:

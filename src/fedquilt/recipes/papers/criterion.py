@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fedquilt.core.wording import counted
+
 # Rivals that have run: metric -> row -> column -> seed -> percent
 Runs = Mapping[str, Mapping[str, Mapping[str, Mapping[int, float]]]]
 
@@ -129,6 +131,6 @@ def _told(differences: list[float]) -> str:
     inside = ", which includes 0" if found.low <= 0 <= found.high else ""
     count = len(differences)
     return (
-        f"{found.mean:+.1f} (95 % interval over {count} seeds {found.low:+.1f} to "
+        f"{found.mean:+.1f} (95 % interval over {counted(count, 'seed')} {found.low:+.1f} to "
         f"{found.high:+.1f}{inside})"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedquilt.core.wording import counted
 from fedquilt.reports.html.curves import FEW_IN_BIN, Bin, Curves, Reliability, polyline
 from fedquilt.reports.html.findings import Estimate, Finding
 from fedquilt.reports.html.formatting import count, listed, named, number, percent
@@ -151,7 +152,7 @@ def _drawn_bin(bin_: Bin, size: int) -> dict[str, Any]:
         "high": f"{size * (1 - bin_.high):.1f}",
         "hollow": bin_.entries < FEW_IN_BIN,
         "text": f"{percent(bin_.predicted, 0)} % predicted, {percent(bin_.observed, 0)} % observed,"
-        f" {bin_.entries} images",
+        f" {counted(bin_.entries, 'image')}",
     }
 
 

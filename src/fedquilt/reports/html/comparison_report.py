@@ -8,8 +8,9 @@ from typing import Any
 
 from fedquilt.core.atomic_files import write_bytes
 from fedquilt.core.version import VERSION
+from fedquilt.core.wording import counted
 from fedquilt.reports.comparison import many_tests_sentence
-from fedquilt.reports.html.formatting import count, counted, listed, named, percent
+from fedquilt.reports.html.formatting import count, listed, named, percent
 from fedquilt.reports.html.page import render_page
 from fedquilt.reports.style import UNDEFINED, title
 

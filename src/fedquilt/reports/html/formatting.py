@@ -68,8 +68,3 @@ def listed(names: list[str], most: int = 6) -> str:
     if len(shown) > most:
         return f"{', '.join(shown[:most])} and {len(shown) - most} more"
     return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
-
-
-def counted(amount: int, one: str, many: str | None = None) -> str:
-    """Return "1 site", "5 sites", "1,200 images"."""
-    return f"{amount:,} {one if amount == 1 else many or one + 's'}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedquilt.reports.html.formatting import count, counted, listed, named, percent
+from fedquilt.core.wording import counted
+from fedquilt.reports.html.formatting import count, listed, named, percent
 from fedquilt.reports.html.run_files import RunFiles
 
 METRICS = ("auc", "ap", "sensitivity", "specificity")

@@ -8,9 +8,10 @@ from typing import Any
 
 from fedquilt.core.atomic_files import write_bytes
 from fedquilt.core.version import VERSION
+from fedquilt.core.wording import counted
 from fedquilt.recipes.papers.published_numbers import AVERAGE
 from fedquilt.reports.html.comparison_report import difference_rows
-from fedquilt.reports.html.formatting import counted, number
+from fedquilt.reports.html.formatting import number
 from fedquilt.reports.html.page import render_page
 from fedquilt.reports.style import UNDEFINED
 

@@ -32,6 +32,7 @@ class RunFiles:
 
     @cached_property
     def result(self) -> dict[str, Any]:
+        _ = self.recipe  # first: another folder lacks it too, and has nothing to finish
         again = f"finish it with: fedquilt run --out {self.path} --resume"
         stored = self._required("result.json", f"the run is not finished; {again}")
         return read_result(stored, self.path)

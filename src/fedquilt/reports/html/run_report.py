@@ -11,13 +11,14 @@ from typing import Any
 
 from fedquilt.core.atomic_files import write_bytes
 from fedquilt.core.version import VERSION
+from fedquilt.core.wording import counted
 from fedquilt.reports.html import summary
 from fedquilt.reports.html.card import TITLES, Card, card_from, keep_card
 from fedquilt.reports.html.checklist import ITEMS, WORDS
 from fedquilt.reports.html.class_section import class_rows, curve_blocks, forest
 from fedquilt.reports.html.data_section import data_section
 from fedquilt.reports.html.findings import FEW, Finding, findings_of, shown_intervals
-from fedquilt.reports.html.formatting import count, counted, percent
+from fedquilt.reports.html.formatting import count, percent
 from fedquilt.reports.html.other_data_section import other_data_section
 from fedquilt.reports.html.page import render_markdown, render_page
 from fedquilt.reports.html.round_section import pseudo_label_section, round_section

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedquilt.core.wording import counted
 from fedquilt.reports.html.findings import CHANCE, FEW, Estimate, Finding
-from fedquilt.reports.html.formatting import counted, listed, named, percent
+from fedquilt.reports.html.formatting import listed, named, percent
 
 MAX_LIMITS = 3
 MEANING_OF_AUC = (

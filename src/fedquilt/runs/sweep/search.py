@@ -10,6 +10,7 @@ from typing import Protocol
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.seeding import seed_for
+from fedquilt.core.wording import counted
 from fedquilt.runs.sweep.plan import Choice, Settings, Span, SweepPlan
 
 
@@ -102,6 +103,8 @@ def grid_searches(plan: SweepPlan) -> tuple[dict[str, Search], list[str]]:
                 f"{method}: {budget} of {len(points)} combinations are tried, drawn at random"
             )
         elif len(points) < budget:
-            remarks.append(f"{method}: its grid has {len(points)} combinations, not {budget}")
+            remarks.append(
+                f"{method}: its grid has {counted(len(points), 'combination')}, not {budget}"
+            )
         searches[method] = GridSearch(method, chosen)
     return searches, remarks

@@ -85,7 +85,7 @@ def test_patients_are_warned_of_by_count(tmp_path: Path) -> None:
     assert "no patient column was named" in text
     shared = ROWS.replace("2.png,p1,N", "2.png,p0,N")  # row 0 has p0 at site M
     text = "\n".join(checked(tmp_path / "b", shared).warnings)
-    assert "1 patients have images at more than one site" in text
+    assert "1 patient has images at more than one site" in text
     assert "p0" not in text
 
 

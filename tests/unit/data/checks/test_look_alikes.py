@@ -76,7 +76,7 @@ def test_patients_in_several_forms(tmp_path: Path, forms: tuple[str, str], count
     found = warnings_about("written in several forms", checked(tmp_path, lines))
     assert len(found) == count
     if count:
-        assert "1 patients are written" in found[0]
+        assert "1 patient is written" in found[0]
         assert "(lines 4 and 10)" in found[0]
         assert not any(form in found[0].split("capitals")[1] for form in forms if len(form) > 2)
 
@@ -115,9 +115,9 @@ def test_copies_of_an_image(tmp_path: Path):
     (several,) = warnings_about("occur under several names", result)
     assert several.startswith("2 images occur")
     assert "lines 2 and 5; 6 and 30" in several
-    (sites,) = warnings_about("occur at several sites", result)
-    assert sites.startswith("1 images")
+    (sites,) = warnings_about("at several sites", result)
+    assert sites.startswith("1 image occurs")
     assert "(lines 2 and 5)" in sites
     (contradicting,) = warnings_about("contradict each other", result)
-    assert contradicting.startswith("1 images")
+    assert contradicting.startswith("1 image occurs")
     assert warnings_about("occur under several names", check(source, open_images=False)) == []

@@ -134,7 +134,7 @@ def test_positive_only_replicates_an_image_for_each_of_its_classes() -> None:
     assignment = PositiveOnly(images="replicate").assign(data, seed=0)
     assert [rows.tolist() for rows in assignment.indices] == [[0], [0, 1], [1, 2]]
     assert assignment.notes == {"dropped_images": 1}
-    with pytest.raises(UserError, match="class 'a' has 1 images for 2 clients"):
+    with pytest.raises(UserError, match="class 'a' has 1 image for 2 clients"):
         PositiveOnly(images="replicate", replicas=2).assign(data, seed=0)
 
 

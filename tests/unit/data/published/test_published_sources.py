@@ -138,7 +138,7 @@ def test_masks_with_the_names_of_photographs_are_no_photographs(tmp_path: Path) 
     home = next(folder.rglob("JPEGImages"))
     (home.parent / "SegmentationClass").mkdir()
     (home / "000005.jpg").rename(home.parent / "SegmentationClass" / "000005.png")
-    with pytest.raises(UserError, match="1 of 5 images are missing"):
+    with pytest.raises(UserError, match="missing: 1 of 5 images"):
         make("pascal-voc", folder).load(tmp_path / "cache")
 
 
@@ -160,7 +160,7 @@ def test_a_part_of_the_images_will_do_if_asked_for(name: str, tmp_path: Path) ->
     assert prepared.exit_code == 0, prepared.output
     setting = find("data source", SOURCES, name).goes_on_with
     assert "1 of" in said(prepared)
-    assert "images are missing and left out" in said(prepared)
+    assert "images missing and left out" in said(prepared)
     assert f"recipes that use it need data.{setting}" in said(prepared)
     key, value = setting.split("=")
     part = make(name, folder, **extra, **{key: {"true": True}.get(value, value)})
@@ -219,7 +219,7 @@ def test_an_image_that_is_listed_twice_is_named(tmp_path: Path) -> None:
     folder = write_ham10000(tmp_path / "files")
     path = folder / "HAM10000_metadata.csv"
     path.write_text(path.read_text() + path.read_text().splitlines()[3] + "\n")
-    with pytest.raises(UserError, match="1 images more than once, such as ISIC_0024308"):
+    with pytest.raises(UserError, match="1 image more than once, such as ISIC_0024308"):
         make("ham10000", folder).load(tmp_path / "cache")
 
 

@@ -97,7 +97,7 @@ def test_a_truncated_table_is_reported(
     path = root / "Data_Entry_2017.csv"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:6]))
     source.split_indices(source.labels())  # of a single view the lists name more images anyway
-    assert ("lacks 1 images of the two lists" in caplog.text) is is_told
+    assert ("lacks 1 image of the two lists" in caplog.text) is is_told
 
 
 def test_validation_images_are_left_out(root: Path) -> None:
@@ -148,10 +148,10 @@ def test_lists_must_cover_the_table_and_not_overlap(root: Path) -> None:
     source = make(root)
     lists = root / "test_list.txt"
     lists.write_text("00000003_000.png\n")
-    with pytest.raises(UserError, match=r"lack 1 images of the table, such as 00000003_001\.png"):
+    with pytest.raises(UserError, match=r"lack 1 image of the table, such as 00000003_001\.png"):
         source.split_indices(source.labels())
     lists.write_text("00000001_000.png\n00000003_000.png\n00000003_001.png\n")
-    with pytest.raises(UserError, match="shares 1 images with the other list"):
+    with pytest.raises(UserError, match="shares 1 image with the other list"):
         source.split_indices(source.labels())
 
 

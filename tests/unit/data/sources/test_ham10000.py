@@ -116,7 +116,7 @@ def test_groupings_must_cover_the_ground_truth(tmp_path: Path) -> None:
     root = write_isic2018(tmp_path)
     path = root / "ISIC2018_Task3_Training_LesionGroupings.csv"
     path.write_text("\n".join(path.read_text().splitlines()[:-1]))
-    with pytest.raises(UserError, match="lacks 1 images of the ground truth, such as ISIC_0024306"):
+    with pytest.raises(UserError, match="lacks 1 image of the ground truth, such as ISIC_0024306"):
         make(root).labels()
 
 

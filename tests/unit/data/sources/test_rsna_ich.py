@@ -129,7 +129,7 @@ def test_patients_of_converted_images_from_a_table(tmp_path: Path) -> None:
     assert splits.train.groups == tuple(ICH_SLICES[name][0] for name in splits.train.ids)
     assert not set(splits.train.groups) & set(splits.test.groups or ())
     (root / "who.csv").write_text("\n".join(["ID,PatientID", *rows[:-1]]))
-    with pytest.raises(UserError, match="lacks 1 slices, such as ID_0000aee4b"):
+    with pytest.raises(UserError, match="lacks 1 slice, such as ID_0000aee4b"):
         make(root, images="png", patients="who.csv").load(tmp_path / "cache")
 
 

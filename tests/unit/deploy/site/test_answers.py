@@ -150,7 +150,7 @@ def test_validations_have_a_budget_of_their_own(tmp_path: Path) -> None:
     again = Answers(tmp_path, 3, budget=1)
     assert (again.so_far.judged, again.so_far.rounds) == ((1,), (1,))
     again.record(Lineage((ONE,)), 1, TWO, 1.0, kind="validate")  # the same network again
-    with pytest.raises(RefusedRequest, match="has validated 1 rounds of this study"):
+    with pytest.raises(RefusedRequest, match="has validated 1 round of this study"):
         again.record(Lineage((ONE, TWO)), 2, THREE, 1.0, kind="validate")
     back = Lineage((ONE,), (Rollback(1, "lost"),))
     with pytest.raises(RefusedRequest, match="max_answers"):  # another network, the same round

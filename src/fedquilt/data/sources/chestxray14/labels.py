@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedquilt.core.errors import nearest
+from fedquilt.core.wording import counted
 from fedquilt.data.published.image_table import ImageTable
 from fedquilt.data.published.origin import Origin
 from fedquilt.data.published.tables import read_columns
@@ -72,18 +73,19 @@ def official_test(
     if train & test:
         raise origin.wrong(
             test_list,
-            f"shares {len(train & test):,} images with the other list",
+            f"shares {counted(len(train & test), 'image')} with the other list",
             "two lists without common images",
         )
     nowhere = [name for name in table.ids if name not in train and name not in test]
     if nowhere:
         raise origin.wrong(
             test_list,
-            f"and {train_list.name} lack {len(nowhere):,} images of the table, such as "
+            f"and {train_list.name} lack {counted(len(nowhere), 'image')} of the table, such as "
             f"{nowhere[0]}",
             "every image on one of the two lists",
         )
     absent = len((train | test).difference(table.ids))
     if is_whole and absent:  # a truncated table is still valid CSV
-        log.warning("the table lacks %s images of the two lists: is it complete?", f"{absent:,}")
+        lacking = counted(absent, "image")
+        log.warning("the table lacks %s of the two lists: is it complete?", lacking)
     return np.array([name in test for name in table.ids], dtype=bool)

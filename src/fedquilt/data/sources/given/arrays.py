@@ -66,7 +66,7 @@ def from_arrays(  # noqa: PLR0913
         raise UserError("give split or test, not both: test is a test part of its own")
     pixels = pixels_of(images)
     found = labels_of(labels, known, classes, len(pixels))
-    groups, places = names_of("patients", patients, found), names_of("sites", sites, found)
+    groups, places = names_of("patient", patients, found), names_of("site", sites, found)
     if test is None:
         parts = splits_of(found, groups, places, split, test_share, split_seed)
         splits = _divided(pixels, found, groups, places, parts)

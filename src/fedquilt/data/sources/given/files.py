@@ -87,7 +87,7 @@ def from_files(  # noqa: PLR0913
             f"{len(missing):,} of {len(paths):,} image files do not exist, the first is "
             f"{missing[0]}; give paths that open from here"
         )
-    groups, places = names_of("patients", patients, found), names_of("sites", sites, found)
+    groups, places = names_of("patient", patients, found), names_of("site", sites, found)
     parts = splits_of(found, groups, places, split, test_share, split_seed)
     order = np.argsort(parts == TEST, kind="stable")
     train, test = (order[parts[order] != TEST], order[parts[order] == TEST])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedquilt.core.errors import UserError, nearest
+from fedquilt.core.wording import counted
 from fedquilt.data.problems import Problems
 from fedquilt.data.splits import SPLIT_OF, TEST, TRAIN, draw_split, split_by_column
 
@@ -39,7 +40,10 @@ def labels_of(labels: Any, known: Any | None, classes: Sequence[str] | None, cou
             f"found {given.dtype} of shape {given.shape}"
         )
     if len(given) != count:
-        raise UserError(f"found {len(given)} rows of labels for {count} images; give one each")
+        raise UserError(
+            f"found {counted(len(given), 'row')} of labels for {counted(count, 'image')}; "
+            "give one each"
+        )
     blank = np.isnan(given) if given.dtype.kind == "f" else np.zeros(given.shape, dtype=bool)
     mask = ~blank if known is None else np.asarray(known)
     if mask.dtype != bool or mask.shape != given.shape:
@@ -83,7 +87,10 @@ def names_of(what: str, given: Sequence[Any] | None, labels: Labels) -> tuple[st
         return None
     names = tuple(str(each) for each in given)
     if len(names) != len(labels):
-        raise UserError(f"found {len(names)} {what} for {len(labels)} images; give one for each")
+        raise UserError(
+            f"found {counted(len(names), what)} for {counted(len(labels), 'image')}; give one "
+            "for each"
+        )
     return names
 
 
@@ -106,8 +113,8 @@ def splits_of(
     units = [str(row) for row in range(count)] if groups is None else groups
     if len(set(units)) < 2:
         raise UserError(
-            f"found {len(set(units))} {'images' if groups is None else 'patients'} to draw a test "
-            "part from; give at least two, or split=, or test="
+            f"found {counted(len(set(units)), 'image' if groups is None else 'patient')} to draw a "
+            "test part from; give at least two, or split=, or test="
         )
     marks = (labels.known & labels.values.bool()).numpy()
     is_test = draw_split(units, marks, test_share, seed, sites)
@@ -119,7 +126,10 @@ def _given_splits(
 ) -> NDArray[np.int8]:
     values = [str(each) for each in split]
     if len(values) != count:
-        raise UserError(f"found {len(values)} entries of split for {count} images; give one each")
+        raise UserError(
+            f"found {counted(len(values), 'entry', 'entries')} of split for "
+            f"{counted(count, 'image')}; give one each"
+        )
     unknown = next((each for each in values if each.casefold() not in SPLIT_OF), None)
     if unknown is not None:
         raise UserError(f"split: {unknown!r} is no split{nearest(unknown, SPLIT_OF)}")

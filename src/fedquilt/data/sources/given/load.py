@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.wording import counted
 from fedquilt.data.images.decoding import Decoding
 from fedquilt.data.source import Source, Splits
 
@@ -42,7 +43,8 @@ class Given(Source):
         """Return the data; image files are decoded into ``cache``."""
         if self._content is None:
             raise UserError(
-                f"the data of this recipe ({self.images:,} images, {self.content}) were given in "
+                f"the data of this recipe ({counted(self.images, 'image')}, {self.content}) "
+                "were given in "
                 "Python and are in no file that fedquilt knows; run the script that gives them "
                 "again (fedquilt.run(..., resume=True) goes on), or evaluate on files with "
                 "--data FOLDER --labels CSV"

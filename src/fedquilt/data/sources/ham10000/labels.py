@@ -50,7 +50,8 @@ def read_ground_truth(origin: Origin, path: Path) -> ImageTable:
 def with_lesions(origin: Origin, table: ImageTable, path: Path) -> ImageTable:
     """Add the lesion of each image to the challenge's table, from its list of groupings."""
     columns = ("image", "lesion_id")
-    return with_groups(origin, table, path, columns, "images of the ground truth")
+    images = ("image of the ground truth", "images of the ground truth")
+    return with_groups(origin, table, path, columns, images)
 
 
 def _table(

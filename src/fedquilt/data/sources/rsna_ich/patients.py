@@ -54,4 +54,4 @@ def _patient(path: Path) -> str:
 
 def patients_of_table(origin: Origin, table: ImageTable, path: Path) -> ImageTable:
     """Add the patients from a CSV file with the columns ID and PatientID, for converted images."""
-    return with_groups(origin, table, path, ("ID", "PatientID"), "slices")
+    return with_groups(origin, table, path, ("ID", "PatientID"), ("slice", "slices"))

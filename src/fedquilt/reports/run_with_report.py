@@ -11,7 +11,7 @@ from fedquilt.data.source import Splits
 from fedquilt.recipes.recipe import Recipe
 from fedquilt.reports.html.run_report import try_run_report
 from fedquilt.reports.run_pictures import save_run_pictures
-from fedquilt.reports.trackers import Tracking, together
+from fedquilt.reports.tracking import Tracking, together
 from fedquilt.runs import experiment
 from fedquilt.runs.experiment import CACHE, Observer
 from fedquilt.runs.finished_run import Run, read_run

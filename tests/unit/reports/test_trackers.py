@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from support.tiny_runs import tiny_settings
 
-import fedquilt.reports.trackers as trackers
 from fedquilt.core.errors import UserError
 from fedquilt.recipes.recipe import Recipe, recipe_from
 from fedquilt.reports.run_with_report import run
-from fedquilt.reports.trackers import TRACKERS, Tracker, flat, numbers_of
+from fedquilt.reports.trackers import TRACKERS, Held, Tracker
+from fedquilt.reports.tracking import FILE, flat, numbers_of
 
 COUNTED = "bytes_up"
 
@@ -35,7 +35,9 @@ class Noted(Tracker):
             self.key = f"run-{len(self.server)}"
             self.server[self.key] = {"settings": dict(settings), "rounds": [], "pictures": []}
         self.held = self.server[self.key]
-        return max((number for number, _ in self.held["rounds"]), default=0)
+        rounds = [number for number, numbers in self.held["rounds"] if "loss" in numbers]
+        results = [number for number, numbers in self.held["rounds"] if "loss" not in numbers]
+        return Held(max(rounds, default=0), max(results, default=0))
 
     def log(self, round_number: int, numbers: Any) -> None:
         self.held["rounds"].append((round_number, dict(numbers)))
@@ -85,6 +87,10 @@ def test_resumed_run_adds_what_the_tracker_lacks(tmp_path: Path, server: dict[st
     run(recipe(), tmp_path / "run", track=["noted"], resume=True)
     assert list(server) == ["run-0"]  # the same one
     assert [number for number, _ in server["run-0"]["rounds"]] == [1, 2, 2]
+    run(recipe(), tmp_path / "run", track=["noted"], resume=True)  # nothing is left to do
+    assert [number for number, _ in server["run-0"]["rounds"]] == [1, 2, 2]
+    run(recipe(rounds=3), tmp_path / "run", track=["noted"], resume=True)
+    assert [number for number, _ in server["run-0"]["rounds"]] == [1, 2, 2, 3, 3]
 
 
 def test_a_tracker_that_fails_stops_nothing(
@@ -122,7 +128,7 @@ def test_without_trackers_nothing_is_imported_or_written(
     for kind in TRACKERS.values():
         monkeypatch.setitem(sys.modules, kind.package, None)  # an import would fail
     run(recipe(rounds=1), tmp_path / "run")
-    assert not (tmp_path / "run" / trackers.FILE).exists()
+    assert not (tmp_path / "run" / FILE).exists()
     assert not (tmp_path / "run" / "tensorboard").exists()
 
 
@@ -154,6 +160,10 @@ class FakeMlflow:
         key = f"{experiment}/{run_name}"
         self.runs[key] = {"params": {}, "metrics": [], "artifacts": [], "status": "RUNNING"}
         return types.SimpleNamespace(info=types.SimpleNamespace(run_id=key))
+
+    def get_run(self, key: str) -> Any:
+        found = {each[0]: each[1] for each in self.runs[key]["metrics"]}
+        return types.SimpleNamespace(data=types.SimpleNamespace(metrics=found))
 
     def update_run(self, key: str, status: str) -> None:
         self.runs[key]["status"] = status
@@ -188,16 +198,17 @@ def test_mlflow_gets_every_round_once(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "mlflow", package)
     monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "scenes")
-    for rounds in (1, 2):  # the second extends the first
+    for rounds in (1, 2, 2):  # the second extends the first, the third has nothing to do
         run(recipe(rounds=rounds), tmp_path / "run", track=["mlflow"], resume=True)
     (key,) = fake.runs
     assert key == "scenes/run"
     held = fake.runs[key]
     assert held["params"]["method.name"] == "fedavg-pl"
     assert [each[3] for each in held["metrics"] if each[0] == COUNTED] == [1, 2]
+    assert [each[3] for each in held["metrics"] if each[0] == "result/macro_auc"] == [1, 2]
     assert "pictures/annotation-map.png" in held["artifacts"]
     assert held["status"] == "FINISHED"
-    assert json.loads((tmp_path / "run" / trackers.FILE).read_text()) == {"mlflow": key}
+    assert json.loads((tmp_path / "run" / FILE).read_text()) == {"mlflow": key}
 
 
 def test_weights_and_biases_goes_on_by_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -224,13 +235,14 @@ def test_weights_and_biases_goes_on_by_its_id(tmp_path: Path, monkeypatch: pytes
     package = types.ModuleType("wandb")
     package.init, package.Image = init, Path  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", package)
-    for rounds in (1, 2):
+    for rounds in (1, 2, 2):
         run(recipe(rounds=rounds), tmp_path / "run", track=["wandb"], resume=True)
-    assert [each["id"] for each in begun] == [None, "abc"]
+    assert [each["id"] for each in begun] == [None, "abc", "abc"]
     assert begun[0]["config"]["rounds"] == 1
     assert [each["round"] for each in logged if COUNTED in each] == [1, 2]
+    assert [each["round"] for each in logged if "result/macro_auc" in each] == [1, 2]
     assert any("pictures/annotation-map" in each for each in logged)
-    assert closed == [0, 0]
+    assert closed == [0, 0, 0]
 
 
 def test_tensorboard_reads_what_was_logged(tmp_path: Path):

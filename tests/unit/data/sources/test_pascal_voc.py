@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from support.published_folders import write_pascal_voc
 
 from fedquilt.core.errors import UserError
@@ -68,6 +70,32 @@ def test_folder_may_be_the_devkit_or_the_year(root: Path) -> None:
         assert make(inner).labels()[0].ids == table.ids
 
 
+@pytest.mark.parametrize("names", [("trainval", "test [1]"), ("b", "a")])
+@pytest.mark.parametrize("classes", [OBJECTS, ()])
+def test_archives_may_be_unpacked_in_a_folder_each(
+    tmp_path: Path, names: tuple[str, str], classes: tuple[str, ...]
+) -> None:
+    whole = write_pascal_voc(tmp_path / "whole", classes)
+    expected = make(whole).load(tmp_path / "cache of one")
+    apart, year = tmp_path / "apart", Path("VOCdevkit") / "VOC2007"
+    for name, kept, images in zip(names, ("trainval", "test"), (expected.train, expected.test)):
+        shutil.copytree(whole, apart / name)
+        for path in (apart / name / LISTS).glob("*.txt"):
+            if not path.stem.endswith(kept):
+                path.unlink()
+        for path in (apart / name / year / "JPEGImages").iterdir():
+            if path.stem not in images.ids:
+                path.unlink()
+    found = make(apart).load(tmp_path / "cache of two")
+    for one, other in ((found.train, expected.train), (found.test, expected.test)):
+        assert one.ids == other.ids
+        assert torch.equal(one.labels, other.labels)
+        assert torch.equal(one.images, other.images)
+    (apart / names[0] / LISTS / "test.txt").write_text("000001\n")
+    with pytest.raises(UserError, match=r"test\.txt differs in .* and in .*; remove the folder"):
+        make(apart).labels()
+
+
 def test_year_2012_is_split_by_train_and_val(tmp_path: Path) -> None:
     root = write_pascal_voc(tmp_path, OBJECTS, year=2012)
     with pytest.raises(UserError, match=r"holds no train\.txt"):
@@ -94,7 +122,7 @@ def test_missing_files_are_named(root: Path, tmp_path: Path) -> None:
     [
         ("000005 1\n000007 2\n000009 -1\n", "says '2'"),
         ("000005 1\n000007\n", "has a name without a number"),
-        ("000005 1\n000007 1\n", r"lacks 1 images of trainval\.txt, such as 000009"),
+        ("000005 1\n000007 1\n", r"lacks 1 image of trainval\.txt, such as 000009"),
     ],
 )
 def test_wrong_lists_are_named(root: Path, text: str, found: str) -> None:

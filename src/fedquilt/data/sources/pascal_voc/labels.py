@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from fedquilt.core.errors import nearest
+from fedquilt.core.errors import UserError, nearest
+from fedquilt.core.wording import counted
 from fedquilt.data.published.image_table import ImageTable
 from fedquilt.data.published.origin import Origin
 
@@ -18,12 +19,14 @@ OBJECTS = (
     *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa"),
     *("train", "tvmonitor"),
 )
+LISTS = Path("ImageSets") / "Main"
 PRESENT, DIFFICULT, ABSENT = 1, 0, -1  # as the class lists write them
 
 
-def read_image_set(origin: Origin, devkit: Path, image_set: str) -> ImageTable:
+def read_image_set(origin: Origin, devkits: Sequence[Path], image_set: str) -> ImageTable:
     """Read an image set (train, val, trainval or test); difficult objects are not known."""
-    lists = devkit / "ImageSets" / "Main"
+    devkit = _devkit_with(origin, devkits, image_set)
+    lists = devkit / LISTS
     path = origin.find(lists, f"{image_set}.txt")
     ids = origin.read_text(path).split()
     if not ids:
@@ -41,6 +44,21 @@ def read_image_set(origin: Origin, devkit: Path, image_set: str) -> ImageTable:
     )
 
 
+def _devkit_with(origin: Origin, devkits: Sequence[Path], image_set: str) -> Path:
+    """The devkit that has the image set: the archives may be unpacked in a folder each."""
+    file = LISTS / f"{image_set}.txt"
+    found = [devkit for devkit in devkits if (devkit / file).is_file()]
+    if not found:
+        return devkits[0]  # whose lack is reported
+    texts = {origin.read_text(devkit / file) for devkit in found}
+    if len(texts) > 1:
+        raise UserError(
+            f"{origin.title}: {image_set}.txt differs in {found[0]} and in {found[1]}; remove the "
+            "folder that is not meant, or give a folder with one of them"
+        )
+    return found[0]
+
+
 def read_class_lists(
     origin: Origin, lists: Path, image_set: str, ids: Sequence[str]
 ) -> NDArray[np.int8]:
@@ -56,7 +74,7 @@ def read_class_lists(
             raise origin.wrong(path, found, "an image name and -1, 0 or 1 in each line")
         absent = [image for image in ids if image not in state_of]
         if absent:
-            found = f"lacks {len(absent):,} images of {image_set}.txt, such as {absent[0]}"
+            found = f"lacks {counted(len(absent), 'image')} of {image_set}.txt, such as {absent[0]}"
             raise origin.wrong(path, found, "a line for each")
         states[:, column] = [int(state_of[image]) for image in ids]
     return states

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from glob import escape
 from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias, get_args
 
@@ -62,10 +63,12 @@ class PascalVoc(PublishedImages):
     def load(self, cache: Path) -> Splits:
         table, indices = self.labels()
         decoding = Decoding(self.size, 3, self.fit)
+        devkits = self.devkits
+        root = devkits[0] if len(devkits) == 1 else self.root
         folders = ImageFolders(
             self.origin,
-            self.devkit,
-            ("JPEGImages",),
+            root,
+            tuple(escape(str((each / "JPEGImages").relative_to(root))) for each in devkits),
             "them in JPEGImages/",
             elsewhere="**/JPEGImages",  # masks in other folders have the photographs' names
             partial=self.partial,
@@ -73,18 +76,19 @@ class PascalVoc(PublishedImages):
         return load_image_splits(table, indices, folders, decoding, cache)
 
     @property
-    def devkit(self) -> Path:
-        """The folder of the year: ``folder`` itself or a folder in it."""
+    def devkits(self) -> list[Path]:
+        """The folders of the year: ``folder`` itself, or all in it, one for each archive."""
         name = f"VOC{self.year}"
         if self.root.absolute().name == name:  # works for "." too
-            return self.root
-        return self.origin.find_folder(self.root, name, f"VOCdevkit/{name}")
+            return [self.root]
+        found = [path for path in sorted(self.root.glob(f"**/{name}")) if path.is_dir()]
+        return found or [self.origin.find_folder(self.root, name, f"VOCdevkit/{name}")]
 
     def labels(self) -> tuple[ImageTable, SplitIndices]:
         """The labels of both splits; no photograph is searched for yet."""
         default_train, default_test = DEFAULT_SETS[self.year]
-        train = read_image_set(self.origin, self.devkit, self.train or default_train)
-        test = read_image_set(self.origin, self.devkit, self.test or default_test)
+        train = read_image_set(self.origin, self.devkits, self.train or default_train)
+        test = read_image_set(self.origin, self.devkits, self.test or default_test)
         table, indices = join_tables(train, test)
         if self.difficult == "unknown" or table.known is None:
             return table, indices

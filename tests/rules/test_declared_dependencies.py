@@ -78,6 +78,16 @@ def test_every_package_of_an_extra_is_imported_where_it_belongs():
         assert set().union(*(FILES[file] for file in files)) >= EXTRAS[extra]
 
 
+def test_every_package_is_constrained():
+    """Without a line, `make setup` and its kin would take whatever was published last."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    constrained = declared([line for line in lines if not line.startswith("#")])
+    plain = {name.replace("_", "-") for name in constrained}
+    for name in CORE.union(*EXTRAS.values()) - {"fedquilt"}:
+        assert name.replace("_", "-") in plain, name
+    assert not any("/" in line for line in lines)  # no registry, no path
+
+
 def test_requirements_are_read_as_names_to_import():
     assert declared(["torch>=2.10", "scikit-learn>=1.5", "fedquilt[dicom]"]) == {
         *("torch", "sklearn", "fedquilt")

@@ -168,6 +168,7 @@ class OwnData(FolderOptions):
         from fedquilt.recipes.recipe import recipe_from, with_overrides
         from fedquilt.recipes.suited_settings import suited_settings
 
+        self._check_paths()
         given = self.with_recognised_columns()
         is_file = self.weights not in ("random", "timm")
         weights = str(Path(self.weights).resolve()) if is_file else self.weights
@@ -189,6 +190,12 @@ class OwnData(FolderOptions):
             return recipe
         note(suited.sentence(settings["method"]["name"]))
         return recipe_from({**settings, "method": {**settings["method"], **suited.settings}})
+
+    def _check_paths(self) -> None:
+        if self.data is not None and not self.data.is_dir():
+            raise UserError(f"--data: there is no folder {self.data}; give the images' folder")
+        if self.labels is not None and not self.labels.is_file():
+            raise UserError(f"--labels: there is no file {self.labels}; give a CSV file")
 
     def _partition(self, site_column: str | None) -> dict[str, Any]:
         """Sites are the clients; with --clients a site column may only have been recognised."""

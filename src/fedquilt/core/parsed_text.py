@@ -29,9 +29,14 @@ def parse_toml(text: str) -> dict[str, Any]:
     return _parsed(tomllib.loads, text)
 
 
+def format_of(suffix: str) -> str:
+    """Return the format of settings in a file with this suffix, as it is called in errors."""
+    return "JSON" if suffix.lower() == ".json" else "TOML"
+
+
 def parse_table(text: str, suffix: str) -> dict[str, Any]:
     """Return the table in a text, JSON for the suffix ``.json`` and TOML for any other."""
-    content = parse_json(text) if suffix == ".json" else parse_toml(text)
+    content = parse_json(text) if format_of(suffix) == "JSON" else parse_toml(text)
     if not isinstance(content, dict):
         raise ValueError("expected a table of settings")
     return content

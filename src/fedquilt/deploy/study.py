@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedquilt.core.errors import UserError, nearest
-from fedquilt.core.parsed_text import parse_table
+from fedquilt.core.parsed_text import format_of, parse_table
 from fedquilt.core.settings import added, plain, read
 from fedquilt.core.shown_text import shown
 from fedquilt.data.images.decoding import Fit
@@ -255,7 +255,8 @@ def read_study(path: Path) -> Study:
     except OSError as error:
         raise UserError(f"the study {path} cannot be read: {error.strerror}") from error
     except ValueError as error:  # not JSON, not TOML, or not text
-        raise UserError(f"the study {path} is not valid {path.suffix[1:]}: {error}") from error
+        form = format_of(path.suffix)
+        raise UserError(f"the study {path} is not valid {form}: {error}") from error
     if isinstance(settings.get("recipe"), str):
         settings["recipe"] = read_settings(path.resolve().parent / settings["recipe"])
     return study_from(settings)

@@ -16,7 +16,7 @@ from fedquilt.core.compact_payload import AS_THEY_ARE, PayloadOptions
 from fedquilt.core.errors import UserError
 from fedquilt.core.fixed_point import Summation
 from fedquilt.core.own_code import remember
-from fedquilt.core.parsed_text import parse_table, parse_toml
+from fedquilt.core.parsed_text import format_of, parse_table, parse_toml
 from fedquilt.core.robust import NOT_ROBUST, Robust
 from fedquilt.core.settings import Tables, added, plain, read
 from fedquilt.data.annotations import ANNOTATIONS
@@ -143,7 +143,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"the recipe {path} cannot be read: {error.strerror}") from error
     except ValueError as error:  # not TOML, not JSON, or not text
-        raise UserError(f"the recipe {path} is not valid {path.suffix[1:]}: {error}") from error
+        form = format_of(path.suffix)
+        raise UserError(f"the recipe {path} is not valid {form}: {error}") from error
     return _anchored(settings, path.resolve().parent)
 
 

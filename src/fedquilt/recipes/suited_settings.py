@@ -52,11 +52,11 @@ class _TrainLabels:
 def suited_settings(recipe: Recipe, given: Mapping[str, Any]) -> SuitedSettings:
     """Ask the recipe's method for settings that suit its data, a folder; ``given`` are kept.
 
-    Nothing is derived from a folder with problems: loading it reports them.
+    Raise UserError, as loading it would, for a folder with problems.
     """
-    train = _train_labels(recipe.data) if isinstance(recipe.data, Folder) else None
-    if train is None:
+    if not isinstance(recipe.data, Folder):
         return SuitedSettings({}, {})
+    train = _train_labels(recipe.data)
     seed = recipe.seed if recipe.allocation_seed is None else recipe.allocation_seed
     allocation = allocate(train, recipe.partition, recipe.annotation, seed)
     size = RunSize.of(allocation.holdings, recipe.rounds)
@@ -69,11 +69,11 @@ def suited_settings(recipe: Recipe, given: Mapping[str, Any]) -> SuitedSettings:
     return SuitedSettings(suited, {name: getattr(recipe.method, name) for name in suited}, size)
 
 
-def _train_labels(source: Folder) -> _TrainLabels | None:
+def _train_labels(source: Folder) -> _TrainLabels:
     problems = Problems()
     content = read_folder(source, problems)
     if problems or content is None or content.splits is None:
-        return None
+        raise problems.error(f"the data in {source.folder}")
     table, rows = content.table, np.flatnonzero(content.splits == TRAIN).tolist()
     return _TrainLabels(
         labels=table.labels[rows],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -182,3 +183,56 @@ def test_check_does_not_overwrite_a_picture():
     assert Path("annotation_map.png").read_bytes() == b"somebody's"
     named = check("--picture", "annotation_map.png")
     assert "annotation map written to annotation_map.png" in named.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("run", "images", "--labels", "labels.csv"),
+            "is a folder and no recipe; to train on images in it: fedquilt run --data images",
+        ),
+        (("run", "--labels", "labels.csv"), "own data need both --data (the folder) and --labels"),
+        (
+            ("run", "--data", "imagse", "--labels", "labels.csv"),
+            "--data: there is no folder imagse; give the images' folder",
+        ),
+        (
+            ("run", "--data", "images", "--labels", "label.csv"),
+            "--labels: there is no file label.csv; give a CSV file",
+        ),
+        (("sweep", "labels.csv"), "the recipe labels.csv is not valid TOML"),
+        (("report", "images"), "images holds no recipe.json: it is not a run folder"),
+    ],
+)
+def test_things_in_each_others_place(arguments: tuple[str, ...], message: str):
+    result = invoke(*arguments)
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "hint"),
+    [
+        (str.upper, "but there is one in other capitals: write names as the files have them"),
+        ("images/{}".format, "but it is below "),
+        (lambda name: name.removesuffix(".png"), "but there is one with the ending '.png'"),
+    ],
+)
+def test_names_of_images_that_almost_fit(change: Callable[[str], str], hint: str):
+    rows = table()
+    for cells in rows[1:]:
+        cells[0] = change(cells[0])
+    with Path("labels.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+    result = check("--no-picture")
+    assert result.exit_code == 1
+    assert hint in result.stdout
+    assert "sites without a usable image" not in result.stdout  # of one mistake one problem
+
+
+def test_only_the_problem_of_the_data_is_told():
+    result = run("--ignore-columns", "Bright", *QUICK, "--rounds", "40", "--clients", "2")
+    assert result.exit_code == 1
+    assert "no column 'Bright' to ignore; did you mean 'bright'?" in result.stderr
+    assert "warm-up" not in result.stderr

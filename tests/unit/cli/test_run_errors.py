@@ -46,7 +46,7 @@ def test_missing_recipe():
     assert "did you mean 'digits-fedmlp'" in complaint("digit-fedmlp")
 
 
-@pytest.mark.parametrize(("name", "kind"), [("bad.toml", "toml"), ("bad.json", "json")])
+@pytest.mark.parametrize(("name", "kind"), [("bad.toml", "TOML"), ("bad.json", "JSON")])
 def test_damaged_recipe(name: str, kind: str):
     Path(name).write_text("rounds = = 3")
     assert f"the recipe {name} is not valid {kind}" in complaint(name)

@@ -222,10 +222,10 @@ def test_toml_and_json_give_the_same_recipe(tmp_path):
 @pytest.mark.parametrize(
     ("file", "content", "complaint"),
     [
-        ("recipe.toml", b"rounds = ", "recipe.toml is not valid toml"),
-        ("recipe.json", b"{", "recipe.json is not valid json"),
-        ("recipe.toml", b"\xff\xfe", "recipe.toml is not valid toml"),
-        ("recipe.json", b"[1]", "recipe.json is not valid json: expected a table of settings"),
+        ("recipe.toml", b"rounds = ", "recipe.toml is not valid TOML"),
+        ("recipe.json", b"{", "recipe.json is not valid JSON"),
+        ("recipe.toml", b"\xff\xfe", "recipe.toml is not valid TOML"),
+        ("recipe.json", b"[1]", "recipe.json is not valid JSON: expected a table of settings"),
     ],
 )
 def test_a_file_that_is_not_a_recipe_is_a_user_error(tmp_path, file, content, complaint):

@@ -158,9 +158,14 @@ def _hint(root: Path, name: str) -> str:
     for subfolder in sorted(path for path in root.iterdir() if path.is_dir()):
         if (subfolder / name).is_file():
             return f", but it is in the subfolder {subfolder.name!r}: give that as the image folder"
+    if (root.parent / name).is_file():
+        return f", but it is below {root.parent.name!r}: give that as the image folder"
     for suffix in SUFFIXES:
         if (root / f"{name}{suffix}").is_file():
             return f", but there is one with the ending {suffix!r}: write names with their endings"
+    folder, wanted = (root / name).parent, Path(name).name.casefold()
+    if folder.is_dir() and any(each.name.casefold() == wanted for each in folder.iterdir()):
+        return ", but there is one in other capitals: write names as the files have them"
     return ""
 
 

@@ -24,9 +24,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from benchmarks.harness.frozen_features import TABLE, Bytes, Features, stored_features
 from benchmarks.harness.pooled_rows import pooled_rows
 from benchmarks.harness.result_csv import RESULTS, Row, write_results
-from benchmarks.studies.frozen_features import TABLE, Bytes, Features, stored_features
 from benchmarks.studies.quilt.data_sets import FREQUENT, _complete, _decoded, _findings, _split
 from fedquilt.data.source import Splits
 from fedquilt.data.sources.digits_mosaic.load import DigitsMosaic

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.harness.frozen_features import TABLE, TOP, Features, stored_features
 from benchmarks.studies import attacks, private_training
-from benchmarks.studies.frozen_features import TABLE, TOP, Features, stored_features
 from benchmarks.studies.private_training import CASES, CNN, DELTA, FROZEN, TUNING_SEED, job_of
 
 

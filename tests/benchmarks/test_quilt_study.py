@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from support.markdown_pages import blocks
 
 from benchmarks.studies.quilt.candidates import CANDIDATES as CANDIDATE_METHODS
 from benchmarks.studies.quilt.candidates import barlow_twins, matched
@@ -15,10 +17,11 @@ from benchmarks.studies.quilt.data_sets import _drawn
 from benchmarks.studies.quilt.kept_rows import finals, kept, read
 from benchmarks.studies.quilt.one_run import GLOBAL, Job, _write
 from benchmarks.studies.quilt.plan import BEST, DECIDING, IDEAS, MAIN, SCENES, THREE, Part
-from benchmarks.studies.quilt.problems import PROBLEMS
+from benchmarks.studies.quilt.problems import PROBLEMS, ROWS, views_of
 from benchmarks.studies.quilt.runs import CANDIDATES, Study
 from benchmarks.studies.quilt.tables import differences, means, ranks
 from fedquilt.methods import METHODS
+from fedquilt.recipes.recipe import recipe_from
 
 RATES = PROBLEMS[MAIN].rates
 PLAN = (
@@ -140,7 +143,12 @@ def test_final_runs_count_at_the_chosen_rate_and_of_one_folder_only(tmp_path: Pa
 
 
 def test_facts_of_a_run_are_committed_with_its_last_round(tmp_path: Path) -> None:
-    made_with = {"date": "today", "command": "a --out /b/c --d", "hardware": "b", "versions": "c"}
+    made_with = {
+        "date": "today",
+        "command": "a --out /b/c --folder /e --d",
+        "hardware": "b",
+        "versions": "c",
+    }
     study = Study(tmp_path, made_with)
     job = Job(phase="final", problem=MAIN, row="QUILT", seed=1, rounds=80, rate=1e-3)
     extra = {"auc_per_class": "0.5 0.6"}
@@ -148,7 +156,7 @@ def test_facts_of_a_run_are_committed_with_its_last_round(tmp_path: Path) -> Non
     early, last = kept(read([tmp_path]))
     assert (early["macro_auc"], early["auc_per_class"], early["date"]) == ("70.0", "", "")
     assert (last["macro_auc"], last["auc_per_class"], last["date"]) == ("75.0", "0.5 0.6", "today")
-    assert last["command"] == "a --out FOLDER --d"
+    assert last["command"] == "a --out FOLDER --folder FOLDER --d"
     assert not {"scores_at", "folder"} & last.keys()
 
 
@@ -238,3 +246,13 @@ def test_prevalence_is_matched_and_correlations_are_of_one_feature_with_itself()
     # Swapped, the diagonal is 0 and what is off it 0.75: 1 + 0.005 * 0.75^2.
     swapped = barlow_twins(features, features.flip(1))
     assert float(swapped) == pytest.approx(1 + 0.005 * 0.5625, abs=1e-3)
+
+
+def test_the_methods_page_shows_the_views_that_were_measured() -> None:
+    (shown,) = blocks("docs/methods/quilt.md", "toml")
+    problem, row = PROBLEMS[MAIN], "QUILT, both views"
+    measured = {"views": views_of(problem, row), "method": ROWS[row]}
+    assert tomllib.loads(shown) == measured
+    clients = {"partition": problem.partition, "annotation": problem.annotation}
+    recipe = recipe_from({"data": {"name": "digits-mosaic"}, **clients, **measured})
+    assert recipe.method.views(0) == ("strong", "weak")

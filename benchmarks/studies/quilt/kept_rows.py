@@ -47,8 +47,8 @@ def kept(rows: Sequence[Row]) -> list[Row]:
 
 
 def _anywhere(command: str) -> str:
-    """The command without the folder of a machine."""
-    return re.sub(r"--out \S+", "--out FOLDER", command)
+    """The command without the folders of a machine."""
+    return re.sub(r"--(out|folder) /\S+", r"--\1 FOLDER", command)
 
 
 def _is_last(row: Row) -> bool:

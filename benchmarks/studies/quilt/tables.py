@@ -2,9 +2,9 @@
 
     python -m benchmarks.studies.quilt.tables --runs FOLDER [FOLDER ...] [--folder carry/22]
 
-A row's difference from FedAvg-PL, and QUILT's from every row, are paired by seed: a t interval, and
-Holm's correction over the rows of a problem. With the carried data also the radiographs' intervals
-for other patients. Ranks and critical difference count the problems in which every row ran.
+A row's difference from FedAvg-PL, and that of QUILT, on one view and on both, from every row, are
+paired by seed: a t interval, and Holm's correction over the rows of a problem. With the carried
+data also intervals for other patients. Ranks count the problems in which every row ran.
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ from benchmarks.harness.result_csv import write_results
 from benchmarks.studies.quilt.data_sets import tested_radiographs
 from benchmarks.studies.quilt.kept_rows import Row, finals, kept, read
 from benchmarks.studies.quilt.one_run import AVERAGE, GLOBAL
-from benchmarks.studies.quilt.plan import CORE, DECIDING, DIGITS, MAIN, RADIOGRAPHS, SCENES
+from benchmarks.studies.quilt.plan import (
+    CORE,
+    DIGITS,
+    MAIN,
+    PAIR,
+    PUBLISHED,
+    RADIOGRAPHS,
+    RELATIVES,
+    SCENES,
+)
 from benchmarks.studies.quilt.runs import Study
 from fedquilt.metrics.across_data_sets import friedman
 from fedquilt.metrics.across_seeds import seed_difference, variance_with_seeds
@@ -32,7 +41,7 @@ from fedquilt.reports.data_set_comparison import MIN_DATA_SETS, save_rank_pictur
 from fedquilt.reports.style import line_style, new_figure, picture_style, prepare_round_axes, save
 
 METRICS = ("macro_auc", "map", "bacc")
-BASE, OURS, BOUND = "FedAvg-PL", "QUILT", "full labels"
+BASE, OURS, TWICE, BOUND = "FedAvg-PL", "QUILT", "QUILT, both views", "full labels"
 PICTURES = Path(__file__).parents[3] / "docs" / "pictures"
 Values = dict[str, dict[str, dict[int, float]]]  # problem -> row -> seed -> a metric in percent
 
@@ -89,15 +98,17 @@ def _gap_closed(methods: Mapping[str, Mapping[int, float]], name: str) -> float 
 
 
 def differences(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Paired by seed: every row minus FedAvg-PL, and QUILT minus every row."""
+    """Paired by seed: every row minus FedAvg-PL, and QUILT and QUILT on both views minus each."""
     table = []
     for metric in METRICS:
         for problem, methods in values(rows, metric).items():
             rivals = [name for name in methods if name not in (BASE, BOUND)]
-            families = (
-                [(name, BASE) for name in rivals if BASE in methods],
-                [(OURS, name) for name in rivals if name != OURS and OURS in methods],
-            )
+            families = [[(name, BASE) for name in rivals if BASE in methods]]
+            families += [
+                [(ours, name) for name in rivals if name != ours]
+                for ours in (OURS, TWICE)
+                if ours in methods
+            ]
             for pairs in families:
                 found = [
                     seed_difference(_paired(methods[ours], methods[theirs]))
@@ -217,13 +228,13 @@ def _on_common_seeds(
 
 
 def ranked(rows: Sequence[Row], metric: str) -> list[dict[str, Any]]:
-    """Ranks of the deciding rows without the bound, and of the rows that ran on every problem.
+    """Ranks of all but the bound and the ablation, and of the rows that ran on every problem.
 
     The picture is of the first that ran on enough problems.
     """
     written: list[dict[str, Any]] = []
     is_drawn = False
-    for rivals in ([name for name in DECIDING if name != BOUND], CORE):
+    for rivals in ((*PAIR, TWICE, *RELATIVES, *PUBLISHED), (*CORE, TWICE)):
         if (found := ranks(rows, metric, rivals)) is None:
             continue
         written += [
@@ -247,7 +258,7 @@ def save_curves(rows: Sequence[Row], path: Path) -> None:
         for problem, pair in zip(shown, grid):
             for axes, metric, heading in zip(pair, METRICS, ("AUC", "mAP")):
                 prepare_round_axes(axes, f"{problem}: {heading} (%)")
-                for position, name in enumerate(DECIDING):
+                for position, name in enumerate((*CORE, TWICE, *RELATIVES, *PUBLISHED)):
                     if points := _curve(rows, problem, name, metric):
                         look = line_style(position, len(points))
                         axes.plot([*points], [*points.values()], label=name, **look)

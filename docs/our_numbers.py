@@ -18,6 +18,12 @@ OTHERWISE = {
     "differently",
     "fedlsm_table2_digits": "all rows but FedPU and one of FedLSM had a sigmoid per class",
     "fednca_ml_ablation_cifar10": "50 rounds",
+    "fedmlp_table3_cifar10": "24 rounds, 4,900 canvases, pretrained weights, 1e-4",
+    "fedlsm_table3_cifar10": "12 rounds of 30 steps, 4,900 canvases, pretrained weights, smaller "
+    "pools; FedLSM has seed 2 too",
+    "fednca_ml_table7_cifar10_128": "24 rounds, 8,250 canvases, 5e-4; ETF only, Neg and Pos lack "
+    "seed 2",
+    "fednca_ml_table8_cifar10_128": "24 rounds, 8,250 canvases, 5e-4; random queries lack seed 2",
     "fednca_ml_table1_cifar10": "the centralised bound lost its optimizer's state after every "
     "round",
 }

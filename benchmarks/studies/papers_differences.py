@@ -1,9 +1,9 @@
 """Differences between the rows of the papers' ablation tables, with intervals over seeds.
 
-    python -m benchmarks.studies.papers_differences FOLDER
+    python -m benchmarks.studies.papers_differences
 
-FOLDER holds the ``*_runs.csv`` of ``papers_tables``. Every row is compared with every later row of
-its table by the seeds that both have; an interval is Student's over these seeds.
+The ``*_runs.csv`` of ``papers_tables`` are read from ``results/tables``. Every row is compared with
+every later row of its table by the seeds that both have; an interval is Student's over these seeds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.harness.result_csv import Row, write_results
+from benchmarks.harness.result_csv import RESULTS, Row, write_results
 from benchmarks.harness.table_runs import unpack
 from benchmarks.studies.papers_tables import PARTS, Part
 from fedquilt.core.parsed_text import parse_json
@@ -77,10 +77,9 @@ def of_part(part: Part, folder: Path) -> list[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    options = parser.parse_args()
-    write_results(NAME, [row for part in PARTS for row in of_part(part, options.folder)])
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    folder = (RESULTS / NAME).parent
+    write_results(NAME, [row for part in PARTS for row in of_part(part, folder)])
 
 
 if __name__ == "__main__":

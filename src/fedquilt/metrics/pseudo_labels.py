@@ -19,11 +19,8 @@ from fedquilt.data.dataset import MultiLabelDataset
 
 class PseudoLabelAudit:
     def __init__(self, dataset: MultiLabelDataset, clients: Mapping[str, ClientData]) -> None:
-        self._classes = dataset.classes
-        self._truth = {name: dataset.labels[data.indices] for name, data in clients.items()}
-        self._hidden = {  # entries the data set knows and the client has not annotated
-            name: dataset.known[data.indices] & ~data.known for name, data in clients.items()
-        }
+        self._classes, self._dataset, self._clients = dataset.classes, dataset, clients
+        self._truths: dict[str, tuple[Tensor, Tensor]] = {}  # truth and hidden, once recorded
         self._latest: dict[str, Tensor] = {}
         self._unshared: dict[str, Tensor] = {}  # recorded since the last call of share()
 
@@ -44,11 +41,24 @@ class PseudoLabelAudit:
             return None
         return {name: self._class_summary(column) for column, name in enumerate(self._classes)}
 
+    def _truth_of(self, client: str) -> tuple[Tensor, Tensor]:
+        """Return the labels, and which entries the data set knows and the client does not.
+
+        Copied for clients that have pseudo-labels only: of many clients and classes it is much.
+        """
+        if client not in self._truths:
+            data = self._clients[client]
+            hidden = self._dataset.known[data.indices] & ~data.known
+            self._truths[client] = self._dataset.labels[data.indices], hidden
+        return self._truths[client]
+
     def _class_summary(self, column: int) -> dict[str, Any]:
         names = sorted(self._latest)
         labels = torch.cat([self._latest[name][:, column] for name in names])
-        truth = torch.cat([self._truth[name][:, column] for name in names])
-        hidden = torch.cat([self._hidden[name][:, column] for name in names])
+        truth, hidden = (
+            torch.cat([part[:, column] for part in parts])
+            for parts in zip(*(self._truth_of(name) for name in names))
+        )
         positive, negative = labels == 1, labels == 0
         return {
             "positives": int(positive.sum()),

@@ -123,7 +123,8 @@ def _read_image(path: Path, decoding: Decoding) -> tuple[Image.Image, str]:
             layer = image.convert("RGBA")
             black = Image.new("RGBA", layer.size, (0, 0, 0, 255))
             return Image.alpha_composite(black, layer), "8-bit"
-        return image.convert("L" if decoding.channels == 1 else "RGB"), "8-bit"
+        image.load()  # before the file is closed
+        return image, "8-bit"
 
 
 def _pixel_bytes(image: Image.Image) -> int:
@@ -147,7 +148,9 @@ def _from_deep_grey(
 
 
 def _to_pixels(image: Image.Image, decoding: Decoding) -> Pixels:
-    image = image.convert("L" if decoding.channels == 1 else "RGB")
+    mode = "L" if decoding.channels == 1 else "RGB"
+    if image.mode != mode:  # else it would be copied
+        image = image.convert(mode)
     square, method = (decoding.size, decoding.size), Image.Resampling.BILINEAR
     if decoding.fit == "crop":
         image = ImageOps.fit(image, square, method)

@@ -23,7 +23,7 @@ from fedquilt.engines.cuda_graph.device_memory import (
     out_of_memory_advice,
     training_advice,
 )
-from fedquilt.engines.cuda_graph.kernel_search import DeviceShare, share_of
+from fedquilt.engines.cuda_graph.kernel_search import DeviceShare, has_attention, share_of
 from fedquilt.engines.cuda_graph.scheduler import ClientRound, Scheduler
 from fedquilt.engines.cuda_graph.slot import Broadcast, Slot
 from fedquilt.engines.cuda_graph.state_cache import StateCache
@@ -183,8 +183,10 @@ class CudaGraphEngine(SequentialEngine):
             )
 
     def _search_share(self, slots: int) -> DeviceShare | None:
-        """Return the share for the kernel search; None if kernels are deterministic."""
-        return None if self._exact else share_of(self.workspace.device, slots)
+        """Return the share for the kernel search; None if it cannot or need not have one."""
+        if self._exact or has_attention(self.workspace.training):
+            return None
+        return share_of(self.workspace.device, slots)
 
     def _cudnn_flags(self) -> AbstractContextManager[object]:
         if not self._is_cuda:

@@ -46,17 +46,18 @@ class Holding:
             raise ValueError(f"indices of {self.name!r} must be int64 of shape (n,)")
         if self.known.dtype != torch.bool or self.known.ndim != 2:
             raise ValueError(f"known of {self.name!r} must be bool of shape (n, C)")
-        if len(self.known) != len(self.indices):
+        rows, images = self.known.shape[0], self.indices.shape[0]
+        if rows != images:
             raise ValueError(
-                f"known of {self.name!r} has {len(self.known)} rows, expected one for each of "
-                f"{len(self.indices)} images"
+                f"known of {self.name!r} has {rows} rows, expected one for each of {images} images"
             )
         marks = self.validation
         if marks is not None and (marks.dtype, marks.shape) != (torch.bool, self.indices.shape):
             raise ValueError(f"validation of {self.name!r} must be bool, one for each image")
-        if len(self.known) < 2 or self.known.stride(0) == 0:
+        if rows < 2 or self.known.stride(0) == 0 or self.known.is_cuda:
             return
-        if bool((self.known == self.known[0]).all()):
+        array = self.known.numpy()  # of small tensors numpy asks faster
+        if (array == array[0]).all():
             object.__setattr__(self, "known", self.known[0].clone().expand_as(self.known))
 
     @property

@@ -36,7 +36,8 @@ from fedquilt.metrics.ranking import RankingMetrics, rank_classes, rank_together
 
 SELECTED_AVERAGES = ("macro_auc", "map", "bacc", "macro_f1")
 MEMORY_MB = 256
-ENTRY_BYTES = 40  # of memory while an entry is scored
+ENTRY_BYTES = 40  # of memory while an entry is scored, by class
+POOLED_BYTES = 16  # and while it is ranked among all; larger ranges are fewer passes
 ROUNDING = 0.01  # averaged bfloat16 probabilities may exceed [0, 1] by this much
 
 
@@ -152,7 +153,8 @@ def score(  # noqa: PLR0913
     """
     check_policies(zero_division, undefined)
     check_shapes(probabilities, labels, known)
-    room, images = max(1, memory_mb * 2**20 // ENTRY_BYTES), WholeImages.of(probabilities)
+    room, pooled_room = (max(1, memory_mb * 2**20 // each) for each in (ENTRY_BYTES, POOLED_BYTES))
+    images = WholeImages.of(probabilities)
     decide = decide_by(probabilities, threshold, strict)
     counted, ranked = [], []
     for columns, entries in entries_by_classes(probabilities, labels, known, room):
@@ -165,7 +167,7 @@ def score(  # noqa: PLR0913
     per_class = _per_class(RankingMetrics(*map(torch.cat, zip(*ranked))), counts)
     averages = class_averages(per_class, zero_division, undefined)
     averages["class_f1"] = _class_f1(averages, zero_division)
-    together = rank_together(probabilities, labels, known, room)
+    together = rank_together(probabilities, labels, known, pooled_room)
     averages |= _overall(together, counts.pooled(), zero_division, undefined)
     averages["subset_accuracy"] = images.subset_accuracy().item()
     return Report(

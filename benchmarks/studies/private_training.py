@@ -184,7 +184,8 @@ def summary(rows: Jobs) -> Jobs:
             values = [float(row[name]) for row in same]
             line[name] = round(fmean(values), 2)
             line[f"{name}_deviation"] = round(stdev(values), 2) if len(values) > 1 else ""
-        found.append(line | {name: same[0][name] for name in ("lr", "lot", "clip")})
+        line |= {name: same[0][name] for name in ("lr", "lot", "clip")}
+        found.append(line | {"run_on": "; ".join(sorted({str(row["hardware"]) for row in same}))})
     return found
 
 

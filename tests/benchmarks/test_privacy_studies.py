@@ -46,7 +46,8 @@ def test_a_run_of_private_training_is_measured(
 
 
 def tried(case: str, seed: int, epsilon: str, lr: float, auc: float) -> dict[str, object]:
-    return {**job_of(case, epsilon, seed, lr, 0.5, 1.0), "macro_auc": auc, "map": 9, "seconds": 2}
+    found = {"macro_auc": auc, "map": 9, "seconds": 2, "hardware": f"machine {seed}"}
+    return {**job_of(case, epsilon, seed, lr, 0.5, 1.0), **found}
 
 
 def test_settings_are_chosen_on_the_tuning_seed_of_the_same_kind() -> None:
@@ -69,6 +70,7 @@ def test_a_table_of_private_training_leaves_the_tuning_seed_out() -> None:
     (line,) = private_training.summary(rows)
     assert (line["epsilon"], line["runs"], line["macro_auc"]) == ("8", 2, 91.0)
     assert line["macro_auc_deviation"] == 1.41
+    assert line["run_on"] == "machine 21; machine 22"
 
 
 def test_frozen_features_are_a_table_that_the_head_reads(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from fedquilt.metrics.across_seeds import seed_difference
 from fedquilt.recipes.papers import find_table
 from fedquilt.recipes.papers.table import PublishedTable
 
-NAME = "tables/ablations_differences"
+NAME = "studies/ablations_differences"
 Percents = dict[str, dict[int, dict[str, float]]]  # row -> seed -> metric -> percent
 
 
@@ -78,7 +78,7 @@ def of_part(part: Part, folder: Path) -> list[Row]:
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
-    folder = (RESULTS / NAME).parent
+    folder = RESULTS / "tables"
     write_results(NAME, [row for part in PARTS for row in of_part(part, folder)])
 
 

@@ -18,8 +18,8 @@ FOLDERS = (
 )
 # In these two folders the order of the files counts as well.
 CORE = (
-    *("shown_text", "errors", "log_files", "parsed_text", "own_code", "registry", "seeding"),
-    *("version", "tree", "payload"),
+    *("shown_text", "wording", "errors", "log_files", "parsed_text", "own_code", "registry"),
+    *("seeding", "version", "tree", "payload"),
     *("gaussian_accountant", "noise", "processes", "update_checks", "norms"),
     *("bounds_report", "bounds"),
     *("fixed_point", "robust", "compact_payload"),

@@ -133,8 +133,7 @@ def _check_can_be_shared(recipe: Recipe, simulation: Simulation, processes: Proc
     if processes.count > len(simulation.clients):
         raise UserError(
             f"{processes.count} processes share {counted(len(simulation.clients), 'client')}: "
-            "each needs at "
-            "least one; use fewer processes"
+            "each needs at least one; use fewer processes"
         )
 
 
@@ -265,9 +264,8 @@ class _Run:
         self.observe("end", result)
 
     def _logits(self, models: Mapping[str, Weights]) -> Iterator[tuple[str, Tensor]]:
-        images = self.simulation.splits.test.images
-        task, settings = self.simulation.task, self.recipe.evaluation
-        return model_logits(models, self.engine, task, images, settings)
+        task, test = self.simulation.task, self.simulation.splits.test
+        return model_logits(models, self.engine, task, test.images, self.recipe.evaluation)
 
     def _validate(self, server: State, rounds: int) -> RoundValidation | None:
         if not self.simulation.validation:

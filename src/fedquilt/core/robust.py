@@ -113,8 +113,9 @@ class RobustRound:
         voting = self._voting(clients, weights).reshape(len(clients), -1)
         weights = weights.reshape(len(clients), -1)
         cells = weights.shape[1]
-        total = {
-            path: torch.zeros_like(leaf, dtype=torch.float64) for path, leaf in flat[0].items()
+        total = {  # contiguous, so that its cells are views of it
+            path: torch.zeros(leaf.shape, dtype=torch.float64, device=leaf.device)
+            for path, leaf in flat[0].items()
         }
         counted = torch.zeros(cells, dtype=torch.float64)
         for cell in range(cells):

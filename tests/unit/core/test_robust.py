@@ -145,3 +145,13 @@ def test_bad_settings_are_refused() -> None:
         Robust(alarm=5.0)
     with pytest.raises(UserError, match=r"a site that lies .* or a curious server"):
         AggregationRules(summation="secure", robust=Robust(rule="krum"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed", "krum", "centered-clip"])
+def test_a_gpu_memory_format_changes_no_bit(rule: str) -> None:
+    kernels = torch.randn(5, 2, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    usual = combined(whole(kernels), Robust(rule=rule))  # type: ignore[arg-type]
+    last = [kernel.contiguous(memory_format=torch.channels_last) for kernel in kernels]
+    found = combined([{"body": Mean({"w": w}, 1.0)} for w in last], Robust(rule=rule))  # type: ignore[arg-type]
+    assert usual.mean("body")["w"].abs().max() > 0
+    assert same_bits(found.mean("body"), usual.mean("body"))

@@ -19,9 +19,9 @@ FOLDERS = (
 # In these two folders the order of the files counts as well.
 CORE = (
     *("shown_text", "wording", "errors", "log_files", "parsed_text", "own_code", "registry"),
-    *("seeding", "version", "tree", "payload"),
+    *("seeding", "version", "flat_tree", "tree", "payload"),
     *("gaussian_accountant", "noise", "processes", "update_checks", "norms"),
-    *("bounds_report", "bounds"),
+    *("measured_norms", "bounds_report", "bounds"),
     *("fixed_point", "robust", "compact_payload"),
     *("aggregation_rules", "totals", "atomic_files", "settings", "child_process"),
 )

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedquilt.core.bounds_report import BoundsReport
 from fedquilt.core.errors import UserError
+from fedquilt.core.measured_norms import MeasuredNorms, lower_median
 from fedquilt.core.norms import (
     ROUNDED,
     EarlierNorms,
@@ -26,13 +27,15 @@ from fedquilt.core.norms import (
     from_lists,
     median_norms,
     norms_by_weight,
+    norms_of,
     rounded,
+    rounded_number,
     scaled,
     whole_norm,
 )
 from fedquilt.core.payload import Gather, Mean, Part, Update, weight_of
 from fedquilt.core.processes import Processes
-from fedquilt.core.tree import tree_map
+from fedquilt.core.tree import tree_map, without
 from fedquilt.core.update_checks import RefusedUpdate
 
 FEW = 3  # norms from which a median says something about one of them
@@ -97,7 +100,7 @@ class RoundBounds:
         self.settings, self.hold = settings, hold
         self._before, self._weight_limit = before, weight_limit
         self._steps, self._squares = steps, squares
-        self._norms: dict[str, dict[str, Tensor]] = {}  # by client and part, of measured updates
+        self._measured = MeasuredNorms(steps)
         self._out: set[str] = set()  # clients whose update was refused for its norm
         self._clipped: dict[str, list[str]] = {}
         self.refused: dict[str, str] = {}
@@ -125,54 +128,50 @@ class RoundBounds:
         """Measure an update; raise OutOfBounds if a part is above its agreed norm."""
         if self.settings.beyond == "accept":
             return
+        found = norms_of(update)
         for name, largest in self.settings.max_norms.items():
-            norm = whole_norm(norms_by_weight(update[name])) if name in update else 0.0
+            norm = whole_norm(found[name]) if name in update else 0.0
             if not norm <= largest and self.settings.beyond == "refuse":
                 raise OutOfBounds(
                     f"client {client!r}, part {name!r}: its norm of {norm:g} is above the agreed "
                     f"{largest:g}"
                 )
-        measured = {name: self._norm_of(name, part) for name, part in update.items()}
+        measured = {name: self._compared(name, norms) for name, norms in found.items()}
         for name, norms in measured.items():
-            if not bool(norms.isfinite().all()):
+            if not all(map(math.isfinite, norms.reshape(-1).tolist())):
                 raise OutOfBounds(f"client {client!r}, part {name!r}: its norm overflows float64")
-        self._norms[client] = {
-            name: norm for name, norm in measured.items() if name not in self.settings.max_norms
-        }
+        self._measured.add(client, without(measured, *self.settings.max_norms))
 
     def must_wait(self, client: str) -> bool:
         """Whether the update can only be judged by the norms of this round."""
-        if client not in self._norms:
-            return False
-        for name, norm in self._norms[client].items():
-            known = self._before.last.get(name, torch.zeros(()))
-            if self._is_clipping:
-                is_open = known == 0
-            else:
-                is_open = ~(norm <= self._limit(client, name, float(known)))
-            if bool(((norm > 0) & is_open).any()):
-                return True
-        return False
+        if self._is_clipping:
+            nothing = torch.zeros(())
+            return any(
+                bool(((norm > 0) & (self._before.last.get(name, nothing) == 0)).any())
+                for name, norm in self._measured.by_client.get(client, {}).items()
+            )
+        return any(
+            norm > 0 and not norm <= self._limit(client, name, self._last(name))
+            for name, norm in self._measured.numbers.get(client, {}).items()
+        )
 
     def judged(self, client: str, update: Update) -> Update:
         """Return the update, clipped if that is asked for; raise OutOfBounds if it is refused."""
         if self._is_clipping:
             return {name: self._clip(client, name, part) for name, part in update.items()}
-        if client not in self._norms:
-            return update
-        for name, norm in self._norms[client].items():
+        for name, norm in self._measured.numbers.get(client, {}).items():
             reference = self._reference(name)
-            if reference == math.inf and float(norm) > UNCOMPARED:
+            if reference == math.inf and norm > UNCOMPARED:
                 self._out.add(client)
                 raise OutOfBounds(
-                    f"client {client!r}, part {name!r}: its norm of {float(norm):g} is above "
+                    f"client {client!r}, part {name!r}: its norm of {norm:g} is above "
                     f"{UNCOMPARED:g}, the limit where no other client's can be compared"
                 )
-            if not float(norm) <= self._limit(client, name, reference):
+            if not norm <= self._limit(client, name, reference):
                 self._out.add(client)
                 reach = self.settings.norm_factor * self._longer(client)
                 raise OutOfBounds(
-                    f"client {client!r}, part {name!r}: its norm of {float(norm):g} is more than "
+                    f"client {client!r}, part {name!r}: its norm of {norm:g} is more than "
                     f"{reach:g} times {reference:g}, the median, and above what was usual earlier "
                     f"({self._sustained(name):g})"
                 )
@@ -182,9 +181,10 @@ class RoundBounds:
         """Learn what the other processes measured: each judges by all norms of the round."""
         if processes.count == 1:
             return
-        mine = {client: as_lists(norms) for client, norms in self._norms.items()}
+        mine = {client: as_lists(norms) for client, norms in self._measured.by_client.items()}
         for theirs in processes.share(mine):
-            self._norms |= {client: from_lists(norms) for client, norms in theirs.items()}
+            for client in [each for each in theirs if each not in mine]:
+                self._measured.add(client, from_lists(theirs[client]))
 
     def share_verdicts(self, processes: Processes) -> None:
         """Learn whose updates the other processes refused or clipped."""
@@ -206,8 +206,7 @@ class RoundBounds:
     def _is_clipping(self) -> bool:
         return self.settings.beyond == "clip"
 
-    def _norm_of(self, name: str, part: Part) -> Tensor:
-        norms = norms_by_weight(part)
+    def _compared(self, name: str, norms: Tensor) -> Tensor:
         if self._is_clipping:
             return norms
         norm: Tensor = torch.linalg.vector_norm(norms)
@@ -220,12 +219,13 @@ class RoundBounds:
 
     def _longer(self, client: str) -> float:
         """How many times the median client's steps this one takes, at least 1."""
-        steps = sorted(self._steps(each) for each in self._norms)
-        median = steps[(len(steps) - 1) // 2]
-        return max(1.0, self._steps(client) / max(median, 1))
+        return max(1.0, self._steps(client) / max(self._measured.median_steps, 1))
+
+    def _last(self, name: str) -> float:
+        return float(self._before.last.get(name, 0.0))
 
     def _sustained(self, name: str) -> float:
-        return float(self._before.sustained.get(name, torch.zeros(())))
+        return float(self._before.sustained.get(name, 0.0))
 
     def _safe_parts(self) -> frozenset[str]:
         """The parts that enough clients sent for a median, where norms are of whole parts."""
@@ -233,19 +233,17 @@ class RoundBounds:
             return frozenset()
         sent = Counter(
             part
-            for client, norms in self._norms.items()
+            for client, norms in self._measured.numbers.items()
             for part, norm in norms.items()
-            if client not in self._out and float(norm) > 0
+            if client not in self._out and norm > 0
         )
         return frozenset(part for part, count in sent.items() if count >= FEW)
 
     def _reference(self, name: str) -> float:
         """The norm that one part is compared with: the larger of both rounds' medians."""
-        before = float(self._before.last.get(name, torch.zeros(())))
-        found = [float(norms[name]) for norms in self._norms.values() if name in norms]
-        sent = sorted(norm for norm in found if norm > 0)
+        before, sent = self._last(name), self._measured.sent(name)
         if len(sent) >= FEW:
-            return max(before, float(median_norms(torch.tensor(sent, dtype=torch.float64))))
+            return max(before, rounded_number(lower_median(sent)))
         # Of one or two, nobody can tell which is wrong; the round before may say it.
         return max(before, sent[0]) if before > 0 and sent else math.inf
 
@@ -269,7 +267,8 @@ class RoundBounds:
 
     def _medians(self, *, every: bool = False) -> dict[str, Tensor]:
         """The medians of this round by part, without updates that were refused."""
-        counted = [norms for name, norms in self._norms.items() if every or name not in self._out]
+        found = self._measured.by_client
+        counted = [norms for name, norms in found.items() if every or name not in self._out]
         medians: dict[str, Tensor] = {}
         for part in {name: None for norms in counted for name in norms}:
             sent = torch.stack([norms[part] for norms in counted if part in norms])
@@ -284,7 +283,7 @@ class RoundBounds:
         medians = self._medians(every=True)
         found = [
             (whole_norm(norm) / whole_norm(medians[part]), client, part, whole_norm(norm))
-            for client, norms in self._norms.items()
+            for client, norms in self._measured.by_client.items()
             for part, norm in norms.items()
             if part in medians
         ]

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from fedquilt.core.tree import Tree, byte_count, copies_of, map_together, moved, tree_map
 
+FEW = 3  # tensors that are added one by one
+
 
 @dataclass(frozen=True)
 class Sum:
@@ -63,9 +65,15 @@ Update: TypeAlias = Mapping[str, Part]
 def summands(part: Sum | Mean) -> dict[str, Tree]:
     """Return what is added up for a part: new float64 tensors, with a mean already weighted."""
     if isinstance(part, Sum):
-        return {"total": tree_map(lambda leaf: leaf.to(torch.float64, copy=True), part.value)}
+        return {"total": map_together(partial(copies_of, dtype=torch.float64), part.value)}
     weight = weight_of(part).clone()
-    return {"total": tree_map(partial(_weighted, weight), part.value), "weight": weight}
+    if weight.ndim:
+        return {"total": tree_map(partial(_weighted, weight), part.value), "weight": weight}
+
+    def weighted(values: list[Tensor]) -> list[Tensor]:
+        return [_weighted(weight, value) for value in values]
+
+    return {"total": map_together(weighted, part.value), "weight": weight}
 
 
 def add_to(sums: dict[str, Tree], part: Sum | Mean) -> None:
@@ -83,6 +91,10 @@ def add_to(sums: dict[str, Tree], part: Sum | Mean) -> None:
 
 def _add_scaled(totals: Tree, values: Tree, scale: float) -> None:
     def grow(places: list[Tensor], more: list[Tensor]) -> list[Tensor]:
+        if len(places) <= FEW:  # flat: each is read once, in its own dtype
+            for place, value in zip(places, more):
+                place.add_(value, alpha=scale)
+            return places
         if places[0].is_cuda:  # one fused launch needs equal dtypes
             more = copies_of(more, torch.float64)
         torch._foreach_add_(places, more, alpha=scale)
@@ -96,7 +108,7 @@ def _weighted(weight: Tensor, leaf: Tensor) -> Tensor:
 
 
 def placed(update: Update, device: torch.device) -> Update:
-    """Return the update on ``device``; scalar weights stay on the host, where reading is free."""
+    """Return the update on ``device``; weights go to the host, where reading them is free."""
     return {name: _placed(part, device) for name, part in update.items()}
 
 
@@ -104,8 +116,7 @@ def _placed(part: Part, device: torch.device) -> Part:
     value = moved(part.value, device)
     if not isinstance(part, Mean):
         return replace(part, value=value)
-    weight = weight_of(part)
-    return Mean(value, weight if weight.ndim == 0 else weight.to(device))
+    return replace(part, value=value, weight=weight_of(part).cpu())
 
 
 def addressed(payload: Mapping[str, Tree | PerClient], client: str) -> dict[str, Tree]:
@@ -149,7 +160,8 @@ def weight_of(part: Mean) -> Tensor:
 def over_leading_axes(weight: Tensor, leaf: Tensor) -> Tensor:
     """Reshape a weight so that it broadcasts over the leading axes of ``leaf``.
 
-    A scalar weight is returned as it is: it may stay on the host while the leaf is on a GPU.
+    A scalar weight is returned as it is: it may stay on the host while the leaf is on a GPU. Any
+    other goes where the leaf is.
     """
     if weight.ndim == 0:
         return weight
@@ -158,4 +170,4 @@ def over_leading_axes(weight: Tensor, leaf: Tensor) -> Tensor:
             f"a weight of shape {tuple(weight.shape)} does not match the leading axes of a "
             f"value of shape {tuple(leaf.shape)}"
         )
-    return weight.reshape(weight.shape + (1,) * (leaf.ndim - weight.ndim))
+    return weight.to(leaf.device).reshape(weight.shape + (1,) * (leaf.ndim - weight.ndim))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
 import torch
 from torch import Tensor
+
+from fedquilt.core.flat_tree import FlatTree, Signature
 
 Tree: TypeAlias = "Tensor | Mapping[str, Tree]"
 Weights: TypeAlias = dict[str, Tensor]
@@ -39,15 +41,86 @@ def tree_map(function: Callable[..., Tensor], tree: Tree, *others: Tree) -> Any:
     }
 
 
-def map_together(
-    function: Callable[[list[Tensor], list[Tensor]], Sequence[Tensor]], first: Tree, second: Tree
-) -> Any:
-    """Like :func:`tree_map`, but call ``function`` once with all leaves: one fused launch."""
-    here, there = flatten(first), flatten(second)
-    if here.keys() != there.keys():
-        raise ValueError(f"trees differ: expected the names {sorted(here)}, found {sorted(there)}")
-    made = iter(function([*here.values()], [there[path] for path in here]) if here else ())
+def map_together(function: Callable[..., Sequence[Tensor]], first: Tree, *others: Tree) -> Any:
+    """Like :func:`tree_map`, but call ``function`` once, with a list of leaves for each tree.
+
+    FlatTrees of one layout count as their few flat tensors.
+    """
+    trees = (first, *others)
+    found = [_pieces(tree) for tree in trees]
+    if all(each.keys() == found[0].keys() for each in found):
+        return _rebuilt(first, iter(_called(function, found)))
+    by_leaf = [flatten(tree) for tree in trees]
+    for each in by_leaf:
+        if each.keys() != by_leaf[0].keys():
+            here, there = sorted(by_leaf[0]), sorted(each)
+            raise ValueError(f"trees differ: expected the names {here}, found {there}")
+    made = iter(_called(function, by_leaf))
     return tree_map(lambda _: next(made), first)
+
+
+def _called(
+    function: Callable[..., Sequence[Tensor]], found: Sequence[Mapping[Any, Tensor]]
+) -> Sequence[Tensor]:
+    return function(*([each[key] for key in found[0]] for each in found)) if found[0] else ()
+
+
+def _pieces(tree: Tree, prefix: str = "") -> dict[Any, Tensor]:
+    """Return the tensors that hold all numbers of a tree; equal keys mean equal places."""
+    if isinstance(tree, Tensor):
+        return {prefix: tree}
+    if isinstance(tree, FlatTree):
+        return {(prefix, tree.layout, number): flat for number, flat in enumerate(tree.flats)}
+    found: dict[Any, Tensor] = {}
+    for name, branch in tree.items():
+        if isinstance(branch, Tensor):  # inline, because most branches are leaves
+            found[prefix + name] = branch
+        else:
+            found |= _pieces(branch, prefix + name + SEPARATOR)
+    return found
+
+
+def _rebuilt(tree: Tree, made: Iterator[Tensor]) -> Any:
+    """Return a tree of the same structure with the tensors of :func:`_pieces` replaced."""
+    if isinstance(tree, Tensor):
+        return next(made)
+    if isinstance(tree, FlatTree):
+        return tree.with_flats(next(made) for _ in tree.flats)
+    return {
+        name: next(made) if isinstance(branch, Tensor) else _rebuilt(branch, made)
+        for name, branch in tree.items()
+    }
+
+
+def pieces(tree: Tree) -> list[Tensor]:
+    """Return the tensors that hold all numbers of a tree; flat ones may hold zeros beside them."""
+    return [*_pieces(tree).values()]
+
+
+def signature(tree: Tree) -> Signature:
+    """Return names, shapes and dtypes; trees with equal signatures can share memory."""
+    return tuple(_signed(tree, ""))
+
+
+def _signed(tree: Tree, prefix: str) -> Iterator[tuple[str, torch.Size, torch.dtype]]:
+    if isinstance(tree, Tensor):
+        yield prefix, tree.shape, tree.dtype
+        return
+    if isinstance(tree, FlatTree):
+        yield from tree.signature(prefix)
+        return
+    for name, branch in tree.items():
+        if isinstance(branch, Tensor):
+            yield prefix + name, branch.shape, branch.dtype
+        else:
+            yield from _signed(branch, prefix + name + SEPARATOR)
+
+
+def part_of(tree: Mapping[str, Tensor], names: Iterable[str]) -> Weights:
+    """Return these tensors by name, flat if they are."""
+    if isinstance(tree, FlatTree):
+        return tree.part(names)
+    return {name: tree[name] for name in names}
 
 
 def write_all(places: Sequence[Tensor], values: Sequence[Tensor]) -> None:
@@ -117,15 +190,16 @@ def from_branch(name: str) -> str:
 
 
 def zeros_like(tree: Tree) -> Any:
-    zeros = tree_map(torch.empty_like, tree)
-    if places := [*flatten(zeros).values()]:
+    def zeros(like: list[Tensor]) -> list[Tensor]:
+        places = [torch.empty_like(leaf) for leaf in like]
         torch._foreach_zero_(places)  # one fused launch
-    return zeros
+        return places
+
+    return map_together(zeros, tree)
 
 
 def clone(tree: Tree) -> Any:
-    copies = iter(copies_of([*flatten(tree).values()]))
-    return tree_map(lambda _: next(copies), tree)
+    return map_together(copies_of, tree)
 
 
 def moved(tree: Tree, device: torch.device) -> Any:
@@ -135,7 +209,9 @@ def moved(tree: Tree, device: torch.device) -> Any:
     must not be overwritten.
     """
     to_gpu = device.type == "cuda"
-    return tree_map(lambda leaf: leaf.to(device, non_blocking=to_gpu), tree)
+    return map_together(
+        lambda found: [each.to(device, non_blocking=to_gpu) for each in found], tree
+    )
 
 
 def on_host(tree: Tree) -> Any:
@@ -161,9 +237,7 @@ def sub(first: Tree, second: Tree) -> Any:
 
 
 def divided(tree: Tree, divisor: float) -> Any:
-    places = flatten(tree)
-    quotients = iter(torch._foreach_div([*places.values()], divisor) if places else ())
-    return tree_map(lambda _: next(quotients), tree)
+    return map_together(lambda places: torch._foreach_div(places, divisor), tree)
 
 
 def without(tree: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -172,7 +246,11 @@ def without(tree: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def byte_count(tree: Tree) -> int:
-    return sum(leaf.nbytes for leaf in flatten(tree).values())
+    if isinstance(tree, FlatTree):
+        return tree.byte_count()
+    if isinstance(tree, Tensor):
+        return tree.nbytes
+    return sum(byte_count(branch) for branch in tree.values())
 
 
 def same_bits(first: Tree, second: Tree) -> bool:

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedquilt.core.flat_tree import FlatTree
 from fedquilt.core.payload import Gather, Mean, Update, weight_of
-from fedquilt.core.tree import Tree, leaves
+from fedquilt.core.tree import Tree, leaves, pieces, signature
 
 NOTHING = torch.empty(0)  # stands for an empty branch
 MAX_WEIGHT = 1e9  # weights count images, labels or steps; a larger one would outweigh the cohort
@@ -20,12 +21,11 @@ class RefusedUpdate(ValueError):
     """Raised for an update that fails a check; the totals are left unchanged."""
 
 
-class Leaf(NamedTuple):
-    """One tensor of an update, its place and the largest weight it will be multiplied by."""
+class Checked(NamedTuple):
+    """The value of a part, its place and the largest weight it will be multiplied by."""
 
-    part: str
-    path: str
-    tensor: Tensor
+    where: str
+    value: Tree
     max_weight: float
 
 
@@ -37,7 +37,7 @@ def check_update(update: Update, expected: Update, client: str) -> None:
         raise RefusedUpdate(
             f"client {client!r} sent the wrong parts: missing {missing}, unexpected {extra}"
         )
-    found: list[Leaf] = []
+    found: list[Checked] = []
     for name, part in update.items():
         like, where = expected[name], _part_of(client, name)
         if type(part) is not type(like):
@@ -50,8 +50,8 @@ def check_update(update: Update, expected: Update, client: str) -> None:
             if like.needs_weight:
                 _check_not_zero(max_weight, where)
         may_be_longer = isinstance(like, Gather) and like.any_length
-        value = _leaves_as_expected(part.value, like.value, where, first_axis=int(may_be_longer))
-        found += [Leaf(where, path, tensor, max_weight) for path, tensor in value.items()]
+        _check_leaves(part.value, like.value, where, first_axis=int(may_be_longer))
+        found.append(Checked(where, part.value, max_weight))
     _check_numbers(found)
     for name, like in expected.items():
         if isinstance(like, Gather) and like.is_weight:
@@ -60,10 +60,10 @@ def check_update(update: Update, expected: Update, client: str) -> None:
                 _check_not_zero(_check_weight_numbers(weight, where), where)
 
 
-def _leaves_as_expected(
-    value: Tree, like: Tree, where: str, *, first_axis: int
-) -> dict[str, Tensor]:
-    """Return the leaves by path; axes before ``first_axis`` may have any length."""
+def _check_leaves(value: Tree, like: Tree, where: str, *, first_axis: int) -> None:
+    """Refuse other names, shapes or dtypes; axes before ``first_axis`` may have any length."""
+    if isinstance(value, FlatTree) and value.signature() == signature(like):
+        return  # so the views of a client's tensors need not be made
     found, wanted = _by_path(value, where), _by_path(like, where)
     if found.keys() != wanted.keys():
         odd = sorted(found.keys() ^ wanted.keys())
@@ -78,21 +78,19 @@ def _leaves_as_expected(
                 f"{_place(where, path)}: expected {target.dtype} of shape {tuple(target.shape)}, "
                 f"found {leaf.dtype} of shape {tuple(leaf.shape)}"
             )
-    return found
 
 
-def _check_numbers(found: Sequence[Leaf]) -> None:
-    floating = [leaf for leaf in found if leaf.tensor.is_floating_point() and leaf.tensor.numel()]
-    if not floating:
-        return
-    peaks = _peaks([leaf.tensor for leaf in floating])
-    if math.isfinite(sum(peaks) * max(leaf.max_weight for leaf in floating)):
+def _check_numbers(found: Sequence[Checked]) -> None:
+    peaks = _peaks([piece for checked in found for piece in pieces(checked.value)])
+    if math.isfinite(sum(peaks) * max((checked.max_weight for checked in found), default=0.0)):
         return  # no term is negative, so a finite sum means that every term is finite
-    for (part, path, _, max_weight), peak in zip(floating, peaks):
-        if not math.isfinite(peak):
-            raise RefusedUpdate(f"{_place(part, path)}: holds NaN or infinite numbers")
-        if not math.isfinite(peak * max_weight):  # an infinite sum would stay infinite
-            raise RefusedUpdate(f"{_place(part, path)}: value times weight overflows float64")
+    for where, value, max_weight in found:
+        for path, leaf in leaves(value):
+            peak = max(_peaks([leaf]), default=0.0)
+            if not math.isfinite(peak):
+                raise RefusedUpdate(f"{_place(where, path)}: holds NaN or infinite numbers")
+            if not math.isfinite(peak * max_weight):  # an infinite sum would stay infinite
+                raise RefusedUpdate(f"{_place(where, path)}: value times weight overflows float64")
 
 
 def _part_of(client: str, name: str) -> str:
@@ -104,10 +102,13 @@ def _place(where: str, path: str) -> str:
 
 
 def _peaks(tensors: list[Tensor]) -> list[float]:
-    """Return every tensor's largest absolute value, or NaN if it holds a NaN.
+    """Return the largest absolute value of every tensor with such values, NaN if it holds a NaN.
 
     Each tensor is read once, and the device is synchronised once for all of them.
     """
+    tensors = [tensor for tensor in tensors if tensor.is_floating_point() and tensor.numel()]
+    if not tensors:
+        return []
     if tensors[0].is_cuda:  # one fused launch
         norms: list[float] = torch.stack(torch._foreach_norm(tensors, math.inf)).tolist()
         return norms
@@ -159,7 +160,8 @@ def _check_weight_numbers(weight: Tensor, where: str) -> float:
     if not weight.numel():
         return 0.0
     # Both are NaN if any value is.
-    smallest, largest = (float(end) for end in torch.stack(torch.aminmax(weight)).tolist())
+    ends = torch.stack(torch.aminmax(weight)).tolist() if weight.ndim else [weight.item()] * 2
+    smallest, largest = (float(end) for end in ends)
     if not 0 <= smallest <= largest < math.inf:
         raise RefusedUpdate(f"{where}: a weight must be finite and not negative")
     if largest > MAX_WEIGHT:

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedquilt.core.payload import Mean, Sum, Update
 from fedquilt.core.settings import added
 from fedquilt.core.totals import Totals
-from fedquilt.core.tree import Weights, add, flatten, sub, zeros_like
+from fedquilt.core.tree import Weights, add, flatten, part_of, sub, zeros_like
 from fedquilt.data.batches import Batch
 from fedquilt.data.client_data import ClientData
 from fedquilt.losses.class_prior import PositiveWeight, population_weight, positive_weight
@@ -74,7 +74,7 @@ def split(weights: Weights, layout: Layout) -> dict[str, Weights]:
     """Return the weights by part; a part without weights, such as no buffers, is left out."""
     buffers = tuple(name for name in layout.buffers if name not in layout.fixed)
     names = {"body": layout.body, "head": layout.head, "buffers": buffers}
-    return {part: {name: weights[name] for name in group} for part, group in names.items() if group}
+    return {part: part_of(weights, group) for part, group in names.items() if group}
 
 
 def weight_parts(
@@ -277,7 +277,7 @@ class WeightedAveraging(Method):
         received = local.received["weights"] if received is None else received
         rows = head_row_weights(self.head_rows, weight, local.data)
         layout = self.shared(local.layout)
-        change = change_of({name: weights[name] for name in received}, received)
+        change = change_of(part_of(weights, received), received)
         return weight_parts(change, layout, weight, rows)
 
     def update(self, server: State, totals: Totals) -> State:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -248,8 +249,9 @@ def _drawing(device: torch.device, *names: int | str) -> Iterator[None]:
 
 
 def require_finite(loss: Tensor, local: Local) -> None:
-    if not bool(torch.isfinite(loss)):
+    found = loss.item()
+    if not math.isfinite(found):
         raise UserError(
-            f"the training loss of client {local.data.name!r} became {loss.item()} in round "
+            f"the training loss of client {local.data.name!r} became {found} in round "
             f"{local.round_index}; lower method.training.lr, or set method.training.clip_norm"
         )

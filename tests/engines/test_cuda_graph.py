@@ -12,12 +12,12 @@ from torch import Tensor, nn, tensor
 
 from fedquilt.core.errors import UserError
 from fedquilt.core.payload import Update
-from fedquilt.core.tree import Weights, same_bits
+from fedquilt.core.tree import Weights, same_bits, signature
 from fedquilt.data.batches import Batch, Pool
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.cuda_graph import device_memory
 from fedquilt.engines.cuda_graph.batch_chunk import chunk_steps, segments
-from fedquilt.engines.cuda_graph.device_memory import fill, fixed_copy, on_device, signature
+from fedquilt.engines.cuda_graph.device_memory import fill, fixed_copy, on_device
 from fedquilt.engines.cuda_graph.engine import CudaGraphEngine
 from fedquilt.engines.cuda_graph.graph_step import CaptureError, StepLocal
 from fedquilt.engines.cuda_graph.slot import disable_batch_counts

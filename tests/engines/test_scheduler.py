@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -35,12 +35,14 @@ class Log:
 class FakeRound:
     def __init__(self, log: Log, slot: str, name: str) -> None:
         self._log, self._name = log, name
+        self._left = log.steps[name]
         log.events.append(f"{name} in {slot}")
 
-    def steps(self) -> Iterator[None]:
-        for _ in range(self._log.steps[self._name]):
-            self._log.events.append(f"{self._name} steps")
-            yield
+    def take_steps(self, most: int) -> bool:
+        taken = min(most, self._left)
+        self._left -= taken
+        self._log.events += [f"{self._name} steps"] * taken
+        return taken == most
 
     def close(self) -> tuple[dict[str, Any], dict[str, Any]]:
         self._log.events.append(f"{self._name} closed")

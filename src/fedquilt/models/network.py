@@ -9,6 +9,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from fedquilt.core.errors import UserError
+from fedquilt.core.flat_tree import FlatTree, flat_copy
 from fedquilt.core.tree import Weights, copies_of, write_all
 from fedquilt.models.feature_map import MapHead, feature_map
 
@@ -107,6 +108,28 @@ class LiveWeights:
         """Overwrite every entry in place; the names and shapes must be the network's."""
         _require_entries(weights, self._entries)
         write_all([*self._entries.values()], [weights[name] for name in self._entries])
+
+
+class FlatWeights(LiveWeights):
+    """The same for a network whose entries are moved into flat memory: few copies for any network.
+
+    Build it before anything else keeps references to the memory of the entries.
+    """
+
+    def __init__(self, network: nn.Module, *, channels_last: bool = False) -> None:
+        super().__init__(network)
+        self._flat = flat_copy(self._entries, channels_last=channels_last)
+        for name, entry in self._entries.items():
+            entry.data = self._flat[name]
+
+    def read(self) -> Weights:
+        return self._flat.with_flats(copies_of(self._flat.flats))
+
+    def write(self, weights: Mapping[str, Tensor]) -> None:
+        if isinstance(weights, FlatTree) and weights.layout is self._flat.layout:
+            write_all(self._flat.flats, weights.flats)
+        else:
+            super().write(weights)
 
 
 def read_weights(network: nn.Module) -> Weights:

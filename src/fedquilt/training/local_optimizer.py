@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedquilt.core.tree import Weights, clone, flatten, write_all
+from fedquilt.core.flat_tree import flat_copy
+from fedquilt.core.tree import SEPARATOR, Weights, clone, flatten, pieces, write_all
 from fedquilt.training.local_training import LocalTraining
 
 BACKBONE = "backbone."  # what names of the backbone's parameters begin with
@@ -46,7 +47,7 @@ class LocalOptimizer:
         exempts = training.weight_decay > 0 and not training.decay_unannotated_rows
         self._decayed_by_row = [name for name in self._parameters if name in head and exempts]
         self._rows = annotated.to(torch.float32)
-        self._places: dict[str, Tensor] = {}  # of the optimizer's state, after its first step
+        self._moments: Weights = {}  # the optimizer's state, after its first step
         self._torch = self._build()
         is_sgd = training.optimizer == "sgd" and not capturable
         is_plain = is_sgd and training.momentum == 0 and training.weight_decay == 0
@@ -107,12 +108,21 @@ class LocalOptimizer:
         self._lr.fill_(lr)
         self._backbone_lr.fill_(lr * self._training.backbone_lr)
         self._rows.copy_(annotated)
-        self._places = self._places or flatten(self._memory())  # looked up once
+        self._moments = self._moments or self._moved_together()
+        for piece in pieces(self._moments):
+            piece.zero_()
         memory = flatten(saved)
-        kept = [path for path in self._places if path in memory]
-        write_all([self._places[path] for path in kept], [memory[path] for path in kept])
-        if zeroed := [place for path, place in self._places.items() if path not in memory]:
-            torch._foreach_zero_(zeroed)
+        kept = [path for path in memory if path in self._moments]
+        write_all([self._moments[path] for path in kept], [memory[path] for path in kept])
+
+    def _moved_together(self) -> Weights:
+        """Move the state of torch's optimizer into flat memory: then one call resets it."""
+        places = flatten(self._memory())
+        moments = flat_copy(places) if places else {}
+        for path, moment in moments.items():
+            name, key = path.split(SEPARATOR)
+            self._torch.state[self._parameters[name]][key] = moment
+        return moments
 
     def _held(self, lr: float, annotated: Tensor) -> float | Tensor:
         return torch.tensor(lr, device=annotated.device) if self._capturable else lr

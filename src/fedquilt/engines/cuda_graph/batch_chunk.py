@@ -77,19 +77,32 @@ class Chunk:
     ) -> None:
         self._channels_last = channels_last
         self._buffers = [self._empty(batch, steps) for batch in (like, *like.beside)]
+        self._by_length: dict[int, list[Tensor]] = {}
         self._drawn = None if like.drawn is None else _empty_rows(like.drawn, steps)
         self.next = torch.zeros(1, dtype=torch.int64, device=device)
 
     def load(self, batches: Sequence[Batch], drawn: Tensor | None) -> None:
         """Copy the steps' batches, concatenated per pool, into the buffers; rewind to the first."""
-        for buffers, batch in zip(self._buffers, batches):
-            for name, target in buffers.items():
-                source = _column(batch, name, self._channels_last)
-                count = len(source) // target.shape[1]
-                target[:count].view(-1, *source.shape[1:]).copy_(source)
+        sources = [
+            _column(batch, name, self._channels_last)
+            for buffers, batch in zip(self._buffers, batches)
+            for name in buffers
+        ]
+        torch._foreach_copy_(self._targets(len(batches[0].rows)), sources)
         if self._drawn is not None and drawn is not None:
             self._drawn[: len(drawn)].copy_(drawn)
         self.next.zero_()
+
+    def _targets(self, images: int) -> list[Tensor]:
+        """Return the buffers of as many steps as have so many images of the first pool."""
+        if images not in self._by_length:
+            steps = images // self._buffers[0]["rows"].shape[1]
+            self._by_length[images] = [
+                target[:steps].flatten(0, 1)
+                for buffers in self._buffers
+                for target in buffers.values()
+            ]
+        return self._by_length[images]
 
     def batch(self) -> Batch:
         """Return the next step's batch."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from fedquilt.core.errors import UserError
-from fedquilt.core.tree import Tree, flatten, leaves, tree_map, write_all
+from fedquilt.core.flat_tree import Signature, flat_copy
+from fedquilt.core.tree import Tree, Weights, map_together, signature, write_all
 from fedquilt.data.client_data import ClientData
 
 IMAGES_PER_COPY = 4096
 MESSAGE_SENTENCES = 3  # of torch's message: what happened, what was requested, what the device has
-
-Signature: TypeAlias = tuple[tuple[str, torch.Size, torch.dtype], ...]
+LEAST = 2  # tensors of a branch that is kept flat
 
 
 class FixedTree(NamedTuple):
@@ -55,34 +55,56 @@ def copy_images(images: Tensor, device: torch.device, layout: torch.memory_forma
     return target
 
 
-def signature(tree: Tree) -> Signature:
-    """Return names, shapes and dtypes; trees with equal signatures can share buffers."""
-    return tuple((path, leaf.shape, leaf.dtype) for path, leaf in leaves(tree))
+class Buffers:
+    """Trees at fixed addresses, as replaying a CUDA graph requires."""
+
+    def __init__(self, *, channels_last: bool) -> None:
+        self._channels_last = channels_last
+        self._trees: dict[tuple[str, Signature], Tree] = {}
+
+    def load(self, role: str, tree: Tree) -> FixedTree:
+        """Copy a tree into the buffers for its role and signature."""
+        key = (role, signature(tree))
+        if key in self._trees:
+            fill(self._trees[key], tree)
+        else:
+            self._trees[key] = fixed_copy(tree, channels_last=self._channels_last)
+        return FixedTree(self._trees[key], key[1])
+
+    def clear(self) -> None:
+        self._trees.clear()
 
 
 def fixed_copy(tree: Tree, *, channels_last: bool) -> Tree:
-    """Copy a tree into new buffers."""
-
-    def new_buffer(leaf: Tensor) -> Tensor:
-        format_ = torch.channels_last if channels_last and leaf.ndim == 4 else None
-        return leaf.detach().clone(memory_format=format_ or torch.preserve_format)
-
-    copied: Tree = tree_map(new_buffer, tree)
-    return copied
+    """Copy a tree into new buffers; each branch of tensors becomes a FlatTree."""
+    if isinstance(tree, Tensor):
+        format_ = torch.channels_last if channels_last and tree.ndim == 4 else None
+        return tree.detach().clone(memory_format=format_ or torch.preserve_format)
+    found = [branch.device for branch in tree.values() if isinstance(branch, Tensor)]
+    if LEAST <= len(found) == len(tree) and len(set(found)) == 1:
+        return flat_copy(cast("Weights", tree), channels_last=channels_last)
+    return {name: fixed_copy(tree[name], channels_last=channels_last) for name in tree}
 
 
 def fill(buffers: Tree, values: Tree) -> None:
     """Write values into their buffers; a value that is its own buffer is skipped."""
-    targets, sources = [], []
-    found, fixed = flatten(values), flatten(buffers)
-    buffer_ids = {id(buffer) for buffer in fixed.values()}
-    for path, buffer in fixed.items():
-        value = found[path]
-        if value is not buffer and value.numel():
-            targets.append(buffer)
-            # A value that is another path's buffer must be read before that buffer is written.
-            sources.append(value.detach().clone() if id(value) in buffer_ids else value.detach())
-    write_all(targets, sources)
+
+    def write(places: list[Tensor], found: list[Tensor]) -> list[Tensor]:
+        memory = {_memory(place) for place in places}
+        pairs = [
+            # A value in another path's buffer must be read before that buffer is written.
+            (place, value.detach().clone() if _memory(value) in memory else value.detach())
+            for place, value in zip(places, found)
+            if value is not place and value.numel()
+        ]
+        write_all([place for place, _ in pairs], [value for _, value in pairs])
+        return places
+
+    map_together(write, buffers, values)
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from fedquilt.core.tree import on_host, tree_map
 from fedquilt.data.client_data import ClientData
 from fedquilt.engines.client_states import ClientStates
 from fedquilt.engines.cuda_graph.device_memory import (
+    Buffers,
     on_device,
     out_of_memory_advice,
     training_advice,
@@ -91,6 +92,7 @@ class CudaGraphEngine(SequentialEngine):
         self._exact, self._channels_last = exact, channels_last
         self._slot_limit = slots
         self._slots: list[Slot] = []
+        self._buffers = Buffers(channels_last=channels_last)
         self._share: DeviceShare | None = None
         self._method: Method | None = None
         self._is_cuda = self.workspace.device.type == "cuda"
@@ -122,7 +124,7 @@ class CudaGraphEngine(SequentialEngine):
         self, method: Method, payload: State, round_index: int, cohort: Sequence[str]
     ) -> Iterator[tuple[str, Update, State]]:
         device = self.workspace.device
-        here = Broadcast(payload, self._to_layout)
+        here = Broadcast(payload, self._buffers, self._to_layout)
         scheduler = Scheduler(
             self._slots,
             cohort,
@@ -166,6 +168,7 @@ class CudaGraphEngine(SequentialEngine):
         if method != self._method:
             for slot in self._slots:
                 slot.clear()
+            self._buffers.clear()
             self._method = method
         wanted = min(cohort_size, self._slot_limit)
         if not self._slots:

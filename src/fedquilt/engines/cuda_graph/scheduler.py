@@ -37,40 +37,43 @@ class ClientRound:
         self._data, self._broadcast, self._kept = data, broadcast, kept
         self._round_index = round_index
         self._memories: State = kept.get("optimizer", {})
+        self._steps = self._play()
 
-    def steps(self) -> Iterator[None]:
+    def take_steps(self, most: int) -> bool:
+        """Queue up to so many steps; return whether there may be more."""
+        with self._slot.on_stream():  # once, not for every step
+            return sum(1 for _ in islice(self._steps, most)) == most
+
+    def _play(self) -> Iterator[None]:
         """Run the round; yield after every step, so that other clients' steps can be queued."""
         self._open()  # only now: the device runs earlier clients' steps while others open
         slot, local, done = self._slot, self._local, self._done
         for number, stage in enumerate(self._method.stages(local.round_index)):
             local.stage, local.stage_number = stage.name, number
-            with slot.on_stream():
-                captured = CapturedStage(slot, self._method, self._task, local, stage)
-                captured.begin(self._memories.get(stage.name, {}), self._received)
+            captured = CapturedStage(slot, self._method, self._task, local, stage)
+            captured.begin(self._memories.get(stage.name, {}), self._received)
             yield from captured.steps()
-            with slot.on_stream():
-                local.state, memory = captured.end()
+            local.state, memory = captured.end()
             done.steps += captured.step_count if stage.trains else 0
             if memory:
                 done.memory[stage.name] = memory
 
     def _open(self) -> None:
         slot, method, workspace = self._slot, self._method, self._slot.workspace
-        with slot.on_stream():
-            received = slot.receive(self._broadcast, self._data.name)
-            self._received = received.signature
-            self._local = open_round(
-                method,
-                self._task,
-                workspace,
-                self._data,
-                received.tree,
-                self._kept,
-                self._round_index,
-            )
-            workspace.trained.write(method.initial_weights(self._local))
-            self._local.state = method.begin(self._local)
-            slot.loss.zero_()
+        received = slot.receive(self._broadcast, self._data.name)
+        self._received = received.signature
+        self._local = open_round(
+            method,
+            self._task,
+            workspace,
+            self._data,
+            received.tree,
+            self._kept,
+            self._round_index,
+        )
+        slot.weights.write(method.initial_weights(self._local))
+        self._local.state = method.begin(self._local)
+        slot.loss.zero_()
         self._done = Training(slot.loss)
 
     def close(self) -> tuple[Update, State]:
@@ -79,7 +82,7 @@ class ClientRound:
         Does not wait for the device: see :meth:`require_finite_loss`.
         """
         self._slot.make_caller_wait()
-        weights = self._slot.workspace.trained.read()
+        weights = self._slot.weights.read()
         self._done.loss = self._slot.loss.clone()
         return close_round(self._method, self._local, weights, self._done)
 
@@ -97,7 +100,6 @@ class FinishedRound(NamedTuple):
 class _RunningRound(NamedTuple):
     slot: Slot
     client_round: ClientRound
-    steps: Iterator[None]
 
 
 class Scheduler:
@@ -151,15 +153,14 @@ class Scheduler:
             name = self._to_start.popleft()
             slot = self._choose_slot(self._free, name)
             self._free.remove(slot)
-            client_round = self._start_round(slot, name)
-            self._running[name] = _RunningRound(slot, client_round, client_round.steps())
+            self._running[name] = _RunningRound(slot, self._start_round(slot, name))
             started.add(name)
         return started
 
     def _run_steps(self, name: str, count: int) -> None:
-        slot, client_round, steps = self._running[name]
+        slot, client_round = self._running[name]
         with self._in_errors(name):
-            if sum(1 for _ in islice(steps, count)) == count:
+            if client_round.take_steps(count):
                 return
             self._finished[name] = (client_round, *client_round.close())
         del self._running[name]

@@ -15,10 +15,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fedquilt.core.payload import PerClient, addressed, shared_and_own
 from fedquilt.core.tree import Tree, tree_map
 from fedquilt.engines.cuda_graph.batch_chunk import Chunk
-from fedquilt.engines.cuda_graph.device_memory import FixedTree, fill, fixed_copy, signature
+from fedquilt.engines.cuda_graph.device_memory import Buffers, FixedTree
 from fedquilt.engines.cuda_graph.graph_step import GraphStep
 from fedquilt.engines.cuda_graph.kernel_search import DeviceShare
-from fedquilt.models.network import Network
+from fedquilt.models.network import FlatWeights, Network
 from fedquilt.training.client import Workspace
 from fedquilt.training.local_optimizer import LocalOptimizer
 from fedquilt.training.method import State
@@ -28,19 +28,23 @@ log = logging.getLogger(__name__)
 
 
 class Broadcast:
-    """A round's broadcast on the device; one object per round, so slots copy ``shared`` once.
+    """A round's broadcast on the device; all slots read the same copy of the shared parts.
 
     Args:
         payload: what the server sends: to all clients, or to each its own.
+        buffers: where the shared parts go; no client may run meanwhile.
         to_layout: moves a tensor to the device, in the slots' memory format.
     """
 
     def __init__(
-        self, payload: Mapping[str, Tree | PerClient], to_layout: Callable[[Tensor], Tensor]
+        self,
+        payload: Mapping[str, Tree | PerClient],
+        buffers: Buffers,
+        to_layout: Callable[[Tensor], Tensor],
     ) -> None:
         self._to_layout = to_layout
         shared, self._own = shared_and_own(payload)
-        self.shared: State = tree_map(to_layout, shared)
+        self.shared = buffers.load("received by all", tree_map(to_layout, shared))
 
     def own(self, client: str) -> State:
         """Return the parts that only this client receives."""
@@ -73,6 +77,7 @@ class Slot:
         disable_batch_counts(network)
         if channels_last:
             network = network.to(memory_format=torch.channels_last)
+        self.weights = FlatWeights(network, channels_last=channels_last)
         self.workspace = Workspace(network, frozen, device, prediction_batch_size(task, device))
         self.channels_last = channels_last
         self.draws_on_device = draws_on_device  # for augmentation; else as the sequential engine
@@ -82,8 +87,7 @@ class Slot:
         self.memory_pool: Any = torch.cuda.graph_pool_handle() if self.stream else None
         self.optimizers: dict[Hashable, LocalOptimizer] = {}
         self.captured_steps: dict[Hashable, CapturedStep] = {}
-        self._buffers: dict[Hashable, Tree] = {}
-        self._received: tuple[Broadcast, FixedTree] | None = None
+        self.buffers = Buffers(channels_last=channels_last)
         self.tail_sizes: set[int] = set()  # tail batch sizes of the clients it has run
         self.capture_failure: str | None = None  # why steps run eagerly, if they do
 
@@ -110,21 +114,9 @@ class Slot:
         if self.stream is not None:
             torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
 
-    def load(self, role: str, tree: Tree) -> FixedTree:
-        """Copy a tree into the buffers for its role and signature."""
-        shape = signature(tree)
-        key = (role, shape)
-        if key in self._buffers:
-            fill(self._buffers[key], tree)
-        else:
-            self._buffers[key] = fixed_copy(tree, channels_last=self.channels_last)
-        return FixedTree(self._buffers[key], shape)
-
     def receive(self, broadcast: Broadcast, client: str) -> FixedTree:
-        """Load what the client receives; the shared parts are loaded once per round."""
-        if self._received is None or self._received[0] is not broadcast:
-            self._received = (broadcast, self.load("received by all", broadcast.shared))
-        shared, own = self._received[1], self.load("received", broadcast.own(client))
+        """Return what the client receives, with its own parts in the slot's buffers."""
+        shared, own = broadcast.shared, self.buffers.load("received", broadcast.own(client))
         return FixedTree({**shared.tree, **own.tree}, shared.signature + own.signature)
 
     def stop_capturing(self, reason: str) -> None:
@@ -137,8 +129,7 @@ class Slot:
         """Drop everything that belongs to one method."""
         self.optimizers.clear()
         self.captured_steps.clear()
-        self._buffers.clear()
-        self._received = None
+        self.buffers.clear()
         self.tail_sizes.clear()
         self.capture_failure = None
 

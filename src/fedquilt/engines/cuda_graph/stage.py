@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import torch
 
-from fedquilt.core.tree import clone
+from fedquilt.core.flat_tree import Signature
+from fedquilt.core.tree import clone, signature
 from fedquilt.data.batches import Batch, Pool, row_batches
 from fedquilt.engines.cuda_graph.batch_chunk import (
     Chunk,
@@ -17,7 +18,7 @@ from fedquilt.engines.cuda_graph.batch_chunk import (
     load_chunk,
     segments,
 )
-from fedquilt.engines.cuda_graph.device_memory import Signature, fill, signature
+from fedquilt.engines.cuda_graph.device_memory import fill
 from fedquilt.engines.cuda_graph.graph_step import (
     CaptureError,
     GraphStep,
@@ -39,7 +40,10 @@ from fedquilt.training.task import Task
 
 
 class CapturedStage:
-    """Same random draws, hooks and order as ``training.client.run_client``."""
+    """Same random draws, hooks and order as ``training.client.run_client``.
+
+    All of it is queued on the current stream, which must be the slot's.
+    """
 
     def __init__(self, slot: Slot, method: Method, task: Task, local: Local, stage: Stage) -> None:
         self._slot, self._method, self._task = slot, method, task
@@ -55,7 +59,7 @@ class CapturedStage:
     def begin(self, memory: State, received: Signature) -> None:
         """Load the client's state and optimizer memory into the slot's buffers."""
         self._memory, self._received = memory, received
-        loaded = self._slot.load(f"state in {self._stage.name}", self._local.state)
+        loaded = self._slot.buffers.load(f"state in {self._stage.name}", self._local.state)
         self._state, self._state_signature = loaded.tree, loaded.signature
         self._optimizer = self._fresh_optimizer() if self._stage.trains else None
         # On the slot's stream: pools may depend on values that are still being computed there.
@@ -65,20 +69,18 @@ class CapturedStage:
 
     def steps(self) -> Iterator[None]:
         """Run the stage; yield after every step, so that other clients' steps can be queued."""
-        slot, device = self._slot, self._slot.workspace.device
+        device = self._slot.workspace.device
         preprocessing, data = self._task.preprocessing, self._local.data
         generators = [self._augmentation(index) for index in range(len(self._pools))]
         for segment in self._plan:
-            with slot.on_stream():
-                captured, is_new = self._captured_step(segment)
-                load_chunk(
-                    captured.chunk, segment, data, self._pools, preprocessing, generators, device
-                )
-                if is_new:
-                    captured = self._capture(captured, segment)
+            captured, is_new = self._captured_step(segment)
+            load_chunk(
+                captured.chunk, segment, data, self._pools, preprocessing, generators, device
+            )
+            if is_new:
+                captured = self._capture(captured, segment)
             for _ in range(segment.steps):
-                with slot.on_stream():
-                    captured.step.replay()
+                captured.step.replay()
                 yield
 
     def end(self) -> tuple[State, State]:
@@ -182,7 +184,7 @@ class CapturedStage:
 
     def _warm_up(self, step: GraphStep, chunk: Chunk, segment: Segment) -> None:
         """Run the step, then restore everything it changed."""
-        slot, network = self._slot, self._slot.workspace.trained
+        slot, network = self._slot, self._slot.weights
         # First the kernel search (none for tail batches), then the slot's own memory is set up.
         passes = [slot.on_stream] if self._is_tail(segment) else [slot.on_share, slot.on_stream]
         weights, state, loss = network.read(), clone(self._state), slot.loss.clone()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from fedquilt.core.tree import byte_count, flatten, moved, on_host, tree_map
+from fedquilt.core.tree import byte_count, map_together, moved, on_host
 from fedquilt.engines.client_states import ClientStates
 from fedquilt.training.method import State
 
@@ -38,7 +39,7 @@ class StateCache:
             self._store.put(client, on_host(state))
             return
         self._free_bytes[tier] -= size
-        kept = moved(state, self._device) if tier == "device" else self._pinned(state)
+        kept = moved(_owned(state), self._device) if tier == "device" else self._pinned(state)
         self._cached[client] = (tier, kept)
         self._unwritten.add(client)
 
@@ -56,11 +57,26 @@ class StateCache:
     def _pinned(self, state: State) -> State:
         """Copy to pinned memory; for a CPU device, to ordinary memory."""
         is_gpu = self._device.type == "cuda"
-        buffers: State = tree_map(
-            lambda leaf: torch.empty_like(leaf, device="cpu", pin_memory=is_gpu), state
-        )
-        if targets := [*flatten(buffers).values()]:
-            torch._foreach_copy_(targets, [*flatten(state).values()], non_blocking=True)
+
+        def copied(found: list[Tensor]) -> list[Tensor]:
+            places = [torch.empty_like(each, device="cpu", pin_memory=is_gpu) for each in found]
+            torch._foreach_copy_(places, found, non_blocking=True)
+            return places
+
+        buffers: State = map_together(copied, state)
         if is_gpu:  # once, not per tensor; then the state's device memory may be reused
             torch.cuda.current_stream(self._device).synchronize()
         return buffers
+
+
+def _owned(state: State) -> State:
+    """Copy what is a small piece of a larger tensor, which it would keep in memory."""
+
+    def own(found: list[Tensor]) -> list[Tensor]:
+        return [
+            each.clone() if each.untyped_storage().nbytes() > 2 * each.nbytes else each
+            for each in found
+        ]
+
+    kept: State = map_together(own, state)
+    return kept

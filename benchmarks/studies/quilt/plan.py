@@ -81,5 +81,4 @@ ON_DIGITS: tuple[Part, ...] = (
     Part("final", SKEWED_DIGITS, ABLATION),
     Part("final", DIGITS, ("QUILT, both views", "FedAvg-PL, both views")),
     Part("final", SKEWED_DIGITS, ("QUILT, both views", "FedAvg-PL, both views")),
-    Part("final", DIGITS, ("QUILT, both views",), 80),
 )

@@ -91,6 +91,11 @@ def given_thresholds(texts: Sequence[str] | None) -> dict[str | None, float]:
                 "for a class as CLASS=PROBABILITY; for a rule there is --threshold-rule"
             ) from None
         if not 0 <= probability <= 1:
-            raise UserError(f"--threshold must be a probability from 0 to 1, found {number}")
+            hint = (
+                f"; for {probability:g} % write {probability / 100:g}"
+                if 1 < probability <= 100
+                else ""
+            )
+            raise UserError(f"--threshold must be a probability from 0 to 1, found {number}{hint}")
         found[name] = probability
     return found

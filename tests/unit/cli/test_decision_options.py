@@ -145,7 +145,7 @@ def test_how_options_are_read():
     assert given_thresholds(["0.3", "mel=0.2"]) == {None: 0.3, "mel": 0.2}
     with pytest.raises(UserError, match=r"'youden' is not a number.*there is --threshold-rule"):
         given_thresholds(["youden"])
-    with pytest.raises(UserError, match="from 0 to 1, found 2"):
+    with pytest.raises(UserError, match=r"from 0 to 1, found 2; for 2 % write 0\.02"):
         given_thresholds(["mel=2"])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -96,27 +95,60 @@ def test_seeds_and_resume_exclude_each_other(folder: Path):
     assert "leave out --resume" in " ".join(result.output.split())
 
 
+def started(folder: Path, *arguments: str) -> psutil.Popen:
+    command = [sys.executable, "-c", "from fedquilt.cli.main import main; main()", "sweep"]
+    with (folder / "printed.txt").open("a") as file:
+        return psutil.Popen([*command, *arguments], cwd=folder, stdout=file, stderr=file)
+
+
+def kill_in_a_trial(sweep: psutil.Popen, trials: Path) -> None:
+    """Kill the process in the middle of a trial; its workers must end by themselves."""
+    deadline = time.monotonic() + 300
+    while not list(trials.glob("*/*/*/history.jsonl")):
+        assert time.monotonic() < deadline
+        assert sweep.is_running()
+        time.sleep(0.05)
+    children = sweep.children(recursive=True)
+    sweep.kill()
+    sweep.wait()
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive
+
+
 @pytest.mark.slow
 def test_a_killed_sweep_goes_on(tmp_path: Path):
     """With real processes: kill -9 in the middle, then the same command."""
     longer = STUDY.replace("rounds = 3", "rounds = 30")
     (tmp_path / "sweep.toml").write_text(longer, encoding="utf-8")
-    command = [sys.executable, "-c", "from fedquilt.cli.main import main; main()"]
-    command += ["sweep", "sweep.toml", "--out", "out", "--workers", "2"]
-    options = {"cwd": tmp_path, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    begun = psutil.Popen(command, **options)
-    deadline = time.monotonic() + 300
-    while not list(tmp_path.glob("out/trials/*/*/*/history.jsonl")):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    children = begun.children(recursive=True)
-    begun.kill()
-    begun.wait()
-    _, alive = psutil.wait_procs(children, timeout=30)
-    assert not alive
+    command = ("sweep.toml", "--out", "out", "--workers", "2", "--devices", "cpu,cpu")
+    kill_in_a_trial(started(tmp_path, *command), tmp_path / "out" / "trials")
     assert not (tmp_path / "out" / "sweep.json").exists()
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert started(tmp_path, *command).wait() == 0, (tmp_path / "printed.txt").read_text()
     found = json.loads((tmp_path / "out" / "sweep.json").read_text())["methods"]
     assert [len(each["trials"]) for each in found.values()] == [2, 2]
     assert os.listdir(tmp_path / "out" / "compared")  # noqa: PTH208
+
+
+@pytest.mark.slow
+def test_two_machines_share_optunas_trials_and_one_is_killed(tmp_path: Path):
+    """Two processes with folders of their own, as two machines with a disk in common."""
+    pytest.importorskip("optuna", reason="needs the extra optuna")
+    (tmp_path / "sweep.toml").write_text(STUDY, encoding="utf-8")
+    changes = ("sweep.search=optuna", "sweep.trials=3", "rounds=10", "sweep.seeds=[0]")
+    options = [word for change in changes for word in ("--set", change)]
+    options += ["--storage", "trials.journal", "--workers", "1"]
+    one, two = (started(tmp_path, "sweep.toml", *options, "--out", name) for name in ("one", "two"))
+    kill_in_a_trial(one, tmp_path / "one" / "trials")
+    again = started(tmp_path, "sweep.toml", *options, "--out", "one")
+    assert (again.wait(), two.wait()) == (0, 0), (tmp_path / "printed.txt").read_text()
+    begun = [path for name in ("one", "two") for path in tmp_path.glob(f"{name}/trials/*/*")]
+    places = sorted((path.parent.name, path.name) for path in begun)  # no trial at both
+    assert places == [
+        (method, f"{number:04d}") for method in ("fedavg-pl", "fedprox") for number in range(3)
+    ]
+    for name in ("one", "two"):
+        found = json.loads((tmp_path / name / "sweep.json").read_text())["methods"]
+        for trials in found.values():
+            assert [each["number"] for each in trials["trials"]] == [0, 1, 2]
+            assert None not in [each["score"] for each in trials["trials"]]
+    assert len(list(tmp_path.glob("*/compared"))) == 1

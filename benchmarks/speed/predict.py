@@ -4,9 +4,10 @@
 
 The bare loop is what a researcher would write: a DataLoader with one worker per core that decodes
 with torchvision, resizes, and calls the network under ``inference_mode``. It writes nothing, while
-``predict`` also loads the network, decides and writes its CSV file. They alternate; the result is
-the median ratio of images per second, because other work on the machine slows both. The ratio per
-core is that of images per CPU second, of all threads and processes: other work hardly changes it.
+``predict`` also compares the images with the training images, decides and writes its CSV file. They
+alternate; the result is the median ratio of images per second, because other work on the machine
+slows both. The ratio per core is that of images per CPU second, of all threads and processes: other
+work hardly changes it.
 """
 
 from __future__ import annotations
@@ -32,14 +33,19 @@ from torchvision.transforms.v2.functional import resize
 from benchmarks.harness.result_csv import write_results
 from fedquilt.core.atomic_files import write_json
 from fedquilt.core.settings import plain
+from fedquilt.data.images import decoding
+from fedquilt.data.images.pixel_statistics import pixel_statistics
+from fedquilt.metrics.training_distance import far_from, fit_distance
 from fedquilt.models.network import Network, read_weights
 from fedquilt.models.spec import ModelSpec
 from fedquilt.reports.prediction_file import prediction_file
 from fedquilt.runs.model_json import FORMAT
 from fedquilt.runs.predictions import predict_files
+from fedquilt.runs.run_folder import RunFolder
 from fedquilt.runs.trained_models import TrainedModels, open_models
+from fedquilt.runs.unlike_training import UnlikeTraining, write_unlike_training
 
-BATCH, CLASSES = 32, 14
+BATCH, CLASSES, TRAINED_ON = 32, 14, 100
 SETTINGS = {  # name: backbone, pixels, size and ending of the files, images, pairs
     "small-cnn 64 px, 600 x 450 JPEG": ("small-cnn", 64, (600, 450), "jpg", 800, 7),
     "small-cnn 64 px, 1024 x 1024 PNG": ("small-cnn", 64, (1024, 1024), "png", 160, 5),
@@ -93,8 +99,11 @@ def make_images(folder: Path, size: tuple[int, int], ending: str, count: int) ->
     return paths
 
 
-def make_models(folder: Path, backbone: str, size: int) -> TrainedModels:
-    """Write an untrained network as a run would: only the speed matters."""
+def make_models(folder: Path, backbone: str, size: int, paths: list[Path]) -> TrainedModels:
+    """Write an untrained network as a run would: only the speed matters.
+
+    With it goes where the first of the images lie, as if it were trained on them.
+    """
     folder.mkdir()
     spec = ModelSpec(backbone=backbone)
     classes = [f"class {number}" for number in range(CLASSES)]
@@ -114,6 +123,17 @@ def make_models(folder: Path, backbone: str, size: int) -> TrainedModels:
         "files": {"global": "model.safetensors"},
     }
     write_json(folder / "model.json", card)
+    square = decoding.Decoding(size, 3, "squash")
+    pixels = [decoding.decode_image(path, square).pixels for path in paths]
+    images = torch.stack([torch.tensor(each) for each in pixels])
+    with torch.inference_mode():
+        features = network.eval()(images / 255).features.flatten(1)
+    numbers = {"features": features.double().numpy(), "pixels": pixel_statistics(images).numpy()}
+    unlike = UnlikeTraining(
+        {kind: fit_distance(each) for kind, each in numbers.items()},
+        {kind: far_from(each, None) for kind, each in numbers.items()},
+    )
+    write_unlike_training(RunFolder(folder), unlike, {})
     return open_models(folder)
 
 
@@ -123,7 +143,7 @@ def measure(
     backbone, size, pixels, ending, count, pairs = setting
     folder.mkdir()
     paths = make_images(folder / "images", pixels, ending, count)
-    models = make_models(folder / "run", backbone, size)
+    models = make_models(folder / "run", backbone, size, paths[:TRAINED_ON])
     network = models.network(None)
     works: dict[str, Callable[[], None]] = {
         "hand": partial(by_hand, network, paths, size),

@@ -1,7 +1,8 @@
-"""Files stay short enough to be read in one go, and test files have names of their own."""
+"""Files stay short enough to be read in one go; results name no folder of a machine."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -34,3 +35,12 @@ def test_no_two_test_files_have_one_name() -> None:
     """Pytest imports test files by name: it refuses the second."""
     names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_no_result_names_a_folder_of_a_machine() -> None:
+    """A command beside a result is one that a reader can repeat."""
+    folders = re.compile(r"(?<![\w.])/(work|home|root|tmp|Users)/[\w./-]*")
+    results = sorted((ROOT / "benchmarks" / "results").rglob("*.csv"))
+    assert results
+    found = {path.name: folders.findall(path.read_text(encoding="utf-8")) for path in results}
+    assert [name for name, folder in found.items() if folder] == []

@@ -69,9 +69,8 @@ def said(need: StatesNeed, folder: Path) -> str:
     free = shutil.disk_usage(place).free
     text = (
         f"clients keep states of {need.each / 1e6:.1f} MB; about {need.visited:,} of "
-        f"{counted(need.clients, 'client')} will have one, which takes up to "
-        f"{need.most / 1e9:.1f} GB in "
-        f"the run folder, where {free / 1e9:.1f} GB are free"
+        f"{counted(need.clients, 'client')} will have one, which takes up to {need.most / 1e9:.1f} "
+        f"GB in the run folder, where {free / 1e9:.1f} GB are free"
     )
     if need.most > free and not need.is_halved:
         text += "; state_numbers = 'bfloat16' takes about half"

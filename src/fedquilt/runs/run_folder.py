@@ -156,10 +156,9 @@ class RunFolder:
         if recipe.rounds != planned and recipe.method.plans_by_round_count:
             raise UserError(
                 f"the run in {self.path} was planned for {counted(planned, 'round')}, and its "
-                "rounds depend "
-                "on how many follow (a cosine schedule of the learning rate, or SphereFed's last "
-                f"round), so it cannot become a run of {recipe.rounds}; start a new one with "
-                "another --out"
+                "rounds depend on how many follow (a cosine schedule of the learning rate, or "
+                f"SphereFed's last round), so it cannot become a run of {recipe.rounds}; start a "
+                "new one with another --out"
             )
 
 

@@ -142,8 +142,7 @@ def _why_short(settings: Validation, trained: int, planned: int, *, is_over: boo
     if is_over:
         return (
             f"; training stopped before {counted(planned, 'round')}: no gain of "
-            f"{settings.min_gain:g} after "
-            f"{settings.patience} further validations"
+            f"{settings.min_gain:g} after {settings.patience} further validations"
         )
     return f"; the run was stopped after round {trained} of {planned}"
 

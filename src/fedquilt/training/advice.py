@@ -20,8 +20,7 @@ def short_warmup(warmup_rounds: int, size: RunSize) -> int:
 def warmup_never_ended(warmup_rounds: int, size: RunSize) -> str:
     return (
         f"the warm-up of {counted(warmup_rounds, 'round')} filled all "
-        f"{counted(size.rounds, 'round')}; "
-        "set method.warmup_rounds lower"
+        f"{counted(size.rounds, 'round')}; set method.warmup_rounds lower"
     )
 
 
@@ -68,10 +67,9 @@ def why_nothing_is_tagged(
     most = max(size.gaps)
     if rounding == "floor" and most * share < MANY_TAGS:
         return (
-            f"{share:g} of the at most {counted(most, 'image')} of a client that lack a "
-            "label, times the "
-            "class's learning degree of at most 1, is rounded down to 0; set method.rounding "
-            "to 'ceil', or raise method.negative_share and method.positive_share"
+            f"{share:g} of the at most {counted(most, 'image')} of a client that lack a label, "
+            "times the class's learning degree of at most 1, is rounded down to 0; set "
+            "method.rounding to 'ceil', or raise method.negative_share and method.positive_share"
         )
     advice = "train for more rounds, or set method.adaptive_threshold to false"
     return f"no class was learnt: {none_predicted(*decided, advice)}"

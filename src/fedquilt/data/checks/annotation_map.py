@@ -203,16 +203,14 @@ def _site_warnings(found: AnnotationMap, index: int) -> list[Alike]:
     name, images = found.sites[index], found.images[index]
     if not any(found.annotated[index]):
         text = (
-            f"site {name!r} annotates no class ({counted(images, 'image')}): it helps only "
-            "methods that use "
-            "images without labels; check its column names, or leave it out"
+            f"site {name!r} annotates no class ({counted(images, 'image')}): it helps only methods "
+            "that use images without labels; check its column names, or leave it out"
         )
         return [("sites annotate no class", text)]
     if images < SMALL_SITE and len(found.sites) > 1:
         text = (
-            f"site {name!r} has only {counted(images, 'image')}: its updates will be noisy "
-            "and it may hold no "
-            "test image; consider joining it to another site"
+            f"site {name!r} has only {counted(images, 'image')}: its updates will be noisy and it "
+            "may hold no test image; consider joining it to another site"
         )
         return [(f"sites have fewer than {SMALL_SITE} images", text)]
     return []
@@ -248,9 +246,8 @@ def _class_warnings(found: AnnotationMap, index: int, known: int, positives: int
         text = (
             f"class {name!r} is annotated by 1 of {len(found.sites)} sites, "
             f"{counted(positives, 'positive')}: what the model learns about it shows what the "
-            "patients of site "
-            f"{annotating[0][0]!r} have, however well the transfer is encrypted; ask another site "
-            "to annotate it"
+            f"patients of site {annotating[0][0]!r} have, however well the transfer is encrypted; "
+            "ask another site to annotate it"
         )
         warnings.append(("classes are annotated by one site", text))
     few = [f"{site} {count}" for site, count in annotating if count < DISCLOSURE_FLOOR]

@@ -55,8 +55,7 @@ def _patients_in_several_forms(table: CsvLabels) -> list[str]:
         return []
     return [
         f"{counted(len(several), 'patient is', 'patients are')} written in several forms, for "
-        "example with and without "
-        "leading zeros, '.0' or capitals "
+        "example with and without leading zeros, '.0' or capitals "
         f"({_examples(sorted(first_line[form] for form in forms) for forms in several)}): each "
         "form counts as another patient, who may be in train and test; write them alike"
     ]

@@ -62,8 +62,7 @@ def _patient_warnings(table: CsvLabels) -> list[str]:
         return []
     return [
         f"{counted(several, 'patient has', 'patients have')} images at more than one site: if "
-        "patient numbers are only "
-        "unique within a site, put the site in front of them"
+        "patient numbers are only unique within a site, put the site in front of them"
     ]
 
 

@@ -39,8 +39,7 @@ class ImageFolders:
         if missing and (not partial or len(missing) == len(names)):
             hint = (
                 f"missing: {len(missing):,} of {counted(len(names), 'image')}; expected "
-                f"{self.expected}, "
-                "or in any other folder below it"
+                f"{self.expected}, or in any other folder below it"
             )
             if len(missing) < len(names):
                 hint += "; to go on without them: `fedquilt data prepare --partial`"

@@ -100,9 +100,8 @@ def _in_series_order(folder: Path, files: list[Path], notes: list[str]) -> list[
         return files
     series = {place.series for place in places.values()}
     notes.append(
-        f"{folder}: {counted(len(places), 'DICOM file')} of {len(series)} series, in the "
-        "order of their "
-        "instance numbers; every file is predicted by itself"
+        f"{folder}: {counted(len(places), 'DICOM file')} of {len(series)} series, in the order of "
+        "their instance numbers; every file is predicted by itself"
     )
     ordered = sorted(places, key=lambda path: (places[path], path))
     return ordered + [path for path in files if path not in places]

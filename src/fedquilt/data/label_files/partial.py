@@ -28,9 +28,8 @@ class NotJudged:
         found = []
         if self.classes:
             found.append(
-                f"{len(self.classes)} of "
-                f"{counted(len(self.known_classes), 'class', 'classes')} cannot be judged, as no "
-                f"image has a label for them: {_listed(self.classes)}"
+                f"{len(self.classes)} of {counted(len(self.known_classes), 'class', 'classes')} "
+                f"cannot be judged, as no image has a label for them: {_listed(self.classes)}"
             )
         if self.columns:
             hints = [f"{name}{self._like(name)}" for name in self.columns]

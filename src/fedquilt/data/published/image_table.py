@@ -101,8 +101,7 @@ def join_tables(train: ImageTable, test: ImageTable) -> tuple[ImageTable, SplitI
     if shared:
         raise UserError(
             f"{counted(len(shared), 'image is', 'images are')} in both the train and the test "
-            "split; choose lists "
-            "without common images"
+            "split; choose lists without common images"
         )
     count = len(train)
     both = ImageTable(
@@ -157,9 +156,8 @@ def load_splits(
 
 def left_out_sentence(origin: Origin, missing: int, count: int) -> str:
     return (
-        f"only a part of {origin.title} is there: {missing:,} of {counted(count, 'image')} "
-        "missing and "
-        "left out; numbers are not those of the whole data set"
+        f"only a part of {origin.title} is there: {missing:,} of {counted(count, 'image')} missing "
+        "and left out; numbers are not those of the whole data set"
     )
 
 
@@ -179,9 +177,8 @@ def _check_no_repeats(table: ImageTable, origin: Origin) -> None:
     if repeated:
         name = next(name for name, count in Counter(table.ids).items() if count > 1)
         raise UserError(
-            f"{origin.title}: the labels name {counted(repeated, 'image')} more than once, "
-            f"such as {name}; "
-            f"expected each image once. Download them again from {origin.location}"
+            f"{origin.title}: the labels name {counted(repeated, 'image')} more than once, such as "
+            f"{name}; expected each image once. Download them again from {origin.location}"
         )
 
 

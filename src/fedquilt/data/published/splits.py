@@ -23,9 +23,8 @@ def draw_by_group(table: ImageTable, test_share: float, seed: int) -> NDArray[np
     groups: Sequence[str] = table.groups or ()
     if len(set(groups)) < 2:
         raise UserError(
-            f"{counted(len(set(groups)), 'patient')} cannot be split into train and test; at "
-            "least two are "
-            "needed"
+            f"{counted(len(set(groups)), 'patient')} cannot be split into train and test; at least "
+            "two are needed"
         )
     positives = table.labels if table.known is None else table.labels * table.known
     return draw_split(groups, positives.astype(np.int64), test_share, seed)

@@ -80,9 +80,8 @@ def expiry_note(kit: Kit) -> str | None:
     if days >= NOTE_DAYS:
         return None
     return (
-        f"the certificate of this kit expires in {counted(days, 'day')}, on {end:%Y-%m-%d}; "
-        "the coordinator "
-        "renews it with `fedquilt deploy renew`"
+        f"the certificate of this kit expires in {counted(days, 'day')}, on {end:%Y-%m-%d}; the "
+        "coordinator renews it with `fedquilt deploy renew`"
     )
 
 

@@ -89,9 +89,8 @@ class Supervisor:
         if found["is_begun"]:
             raise UserError(
                 f"the server already holds a run of {self._study.name}, {found['round']} of "
-                f"{counted(found['rounds'], 'round')}; resume it with submit --resume, or "
-                "give a new study "
-                "another name"
+                f"{counted(found['rounds'], 'round')}; resume it with submit --resume, or give a "
+                "new study another name"
             )
 
     def _submit(self, resume: bool) -> str:

@@ -97,9 +97,8 @@ class Answers:
     def _check_budget(self, count: int, done: str) -> None:
         if count >= self._budget:
             raise RefusedRequest(
-                f"this site has {done} {counted(count, 'round')} of this study, as many as "
-                "its policy allows "
-                "(max_answers)"
+                f"this site has {done} {counted(count, 'round')} of this study, as many as its "
+                "policy allows (max_answers)"
             )
 
     def _next(self, lineage: Lineage, round_index: int, digest: str) -> Answered:

@@ -56,10 +56,9 @@ def load_site_data(
     agreed = study.site(site).images
     if agreed is not None and len(data.training) > agreed:
         raise UserError(
-            f"{site} has {counted(len(data.training), 'image')} to train on, and the study "
-            "agreed on at "
-            f"most {agreed:,}, so its updates would be refused; leave images out, or have the "
-            "coordinator change the study's `images`"
+            f"{site} has {counted(len(data.training), 'image')} to train on, and the study agreed "
+            f"on at most {agreed:,}, so its updates would be refused; leave images out, or have "
+            "the coordinator change the study's `images`"
         )
     return data
 

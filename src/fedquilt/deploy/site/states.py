@@ -43,9 +43,8 @@ class SiteStates:
         found = self._newest_first()
         if len(found) >= self._kept and found[-1][0] > round_index:
             raise DamagedState(
-                f"the site keeps its states after {counted(self._kept, 'round')}, the oldest "
-                "after round "
-                f"{found[-1][0]}; it cannot go back to before round {round_index + 1}"
+                f"the site keeps its states after {counted(self._kept, 'round')}, the oldest after "
+                f"round {found[-1][0]}; it cannot go back to before round {round_index + 1}"
             )
         for count, path in found:
             if count > round_index:

@@ -43,10 +43,9 @@ class Given(Source):
         """Return the data; image files are decoded into ``cache``."""
         if self._content is None:
             raise UserError(
-                f"the data of this recipe ({counted(self.images, 'image')}, {self.content}) "
-                "were given in "
-                "Python and are in no file that fedquilt knows; run the script that gives them "
-                "again (fedquilt.run(..., resume=True) goes on), or evaluate on files with "
+                f"the data of this recipe ({counted(self.images, 'image')}, {self.content}) were "
+                "given in Python and are in no file that fedquilt knows; run the script that gives "
+                "them again (fedquilt.run(..., resume=True) goes on), or evaluate on files with "
                 "--data FOLDER --labels CSV"
             )
         return self._content.load(cache)
